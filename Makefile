@@ -51,7 +51,7 @@ format: $(READY) ## let the formatter and linter repair what they can
 # Tests start the product hundreds of times. Where the environment forbids to keep compiled modules, each start would compile them all again.
 test test-long test-kube test-node: export PYTHONDONTWRITEBYTECODE :=
 
-test: $(READY) ## everything but the deep searches; about eight minutes on two cores
+test: $(READY) ## everything but the deep searches; eight to eleven minutes on two cores
 	$(PYTEST) -n $(TEST_JOBS) --dist worksteal -m "not long and not kube and not bench" $(ARGS)
 
 test-long: $(READY) ## the deep searches: many seeds, long fuzzing, churn
@@ -94,7 +94,6 @@ tour: $(INSTALLED) ## more of it, command by command: kubectl, kill -9, backup, 
 	@bash examples/tour.sh
 
 crds: $(READY) ## write what deploy/ repeats from the code: CRDs, permissions, chart pages
-	$(BIN)/python tools/crd_files.py
 	$(BIN)/python tools/deploy_files.py
 
 sync: $(READY) ## write the synchronous SDK from the asynchronous one

@@ -1,5 +1,11 @@
-"""The numbers that we publish, from what is measured (`standard`, `kube`) to what is written (`publish`). Not part of the package.
+"""The published benchmarks: which scenarios are measured (`standard`, `kube`) and the pages made from the results (`publish`).
 
-Results are files of JSON in `results/`, each with the conditions under which it was measured; tables are made from them by a
-command and never by hand. Nothing here asserts a time.
+How a scenario is described, run and stored is `sandpool.load.{scenario,series}`; this package is not installed. Results are
+JSON files in `results/`, with their conditions. Tables are generated from them, never edited. Nothing here asserts a time.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"

@@ -1,5 +1,5 @@
-"""The floor: what the API server alone costs. No controllers; a script makes the three writes that no implementation can do
-without, for each claim: POST claim, the transfer of a sandbox, the binding in the claim's status.
+"""The floor: the cost of the API server alone. Without controllers, a script makes the three writes that every implementation
+needs for each claim: POST claim, the transfer of a sandbox, the binding in the claim's status.
 
 Claims are submitted all at once, as the load generator does it; the other two writes follow as soon as they can, a bounded number at
 a time, without a queue, a cache or a check. The sandboxes were made before, by controllers that have ended.
@@ -75,7 +75,7 @@ def _is_member(sandbox: Sandbox) -> bool:
 
 
 async def _open_connections(api: HttpApi, count: int) -> None:
-    """Before the clock starts: a handshake is no part of a claim."""
+    """Connects before the run, so that no handshake is measured."""
     await asyncio.gather(*(api.get(POOLS, POOL, NAMESPACE) for _ in range(count)))
 
 

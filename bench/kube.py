@@ -1,7 +1,7 @@
 """`make bench-kube`: the same bursts on a real kube-apiserver and etcd with fsync, for our controllers, for the public Go controller
 and for nobody (the floor), beside each other in one run: five repeats, order alternated, new servers for each.
 
-    PYTHONPATH=tests python -m bench.kube [--claims N] [--repeats N] [--sides ours go go-defaults floor] [--into FOLDER]
+    PYTHONPATH=tests python -m bench.kube [--claims N] [--repeats N] [--sides ours go go-defaults floor] [--into DIRECTORY]
 
 Writes, conflicts and who made them are counted in the server's audit log. The ratio is the result, not the times.
 """
@@ -18,21 +18,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.commands import TROUBLES, Failed, in_order, load, say, written
+from bench import RESULTS
 from bench.contenders import FLOOR, GO, GO_DEFAULTS, TITLES
 from bench.floor import floor
 from bench.pools import NAMESPACE, POOL, make, reached, ready_members
-from bench.series import HOLLOW, OURS, RESULTS, Series, alternated, around, brief, busy_cores, write
 from bench.sides import BINARY, OUR_FLAGS, SHIPPED_FLAGS, TUNED_FLAGS, acting, definitions_of
 from kube.build import AGENT_SANDBOX, ETCD, KUBERNETES, RIVAL_MODULE, definitions, find
 from sandpool.kube.api import Api
 from sandpool.load.audit import AuditLog
 from sandpool.load.compare import compare, comparison_table
 from sandpool.load.machine import is_durable
+from sandpool.load.scenario import FAILURES, Failed, Scenario, exit_code, say
+from sandpool.load.series import HOLLOW, OURS, Series, alternated, around, brief, busy_cores, write
 from sandpool.model.kinds import PODS, SANDBOXES
-from support import kube_server
-from support.kube_process import Process, hollow_node
-from support.kube_server import KubeServer
+from support.kube import server as kube_server
+from support.kube.process import Process, hollow_node
+from support.kube.server import KubeServer
 
 IMAGE = "python:3.13"  # hollow: nobody pulls it
 SETTLING = 600.0
@@ -50,9 +51,10 @@ class Size:
     hold: int = 20  # seconds of each step until the highest rate is found
     past: int = 30  # seconds of twice that rate
 
-    def loads(self) -> dict[str, tuple[str, ...]]:
+    def scenarios(self) -> dict[str, Scenario]:
         several = ("bursts", "--claims", str(self.claims), "--times", str(self.bursts), "--every", self.every)
-        return {BURST: ("burst", "--claims", str(self.claims)), BURSTS: several, OVERLOAD: self._overload()}
+        loads = {BURST: ("burst", "--claims", str(self.claims)), BURSTS: several, OVERLOAD: self._overload()}
+        return {name: Scenario(name, self.title(name), load) for name, load in loads.items()}
 
     def _overload(self) -> tuple[str, ...]:
         """On a pool of its own. A step is held if the p99 is within a second: two round trips to a server that others use, too."""
@@ -61,10 +63,10 @@ class Size:
             *("--past", "2", "--past-for", f"{self.past}s", "--image", IMAGE, "--pool-size", str(STORE)),
         )
 
-    def loads_of(self, side: str) -> dict[str, tuple[str, ...]]:
-        """One after the other on the same servers. The second set of Go flags is there for the ratios of a burst; several bursts of
-        it would take long and be used for nothing. The floor has a script of its own. What is past capacity is asked of ours alone."""
-        all_of_them = self.loads()
+    def scenarios_of(self, side: str) -> dict[str, Scenario]:
+        """Run one after the other on the same servers. The second set of Go flags is only needed for the ratios of a burst. The floor has
+        its own script. Overload is measured for our controllers only."""
+        all_of_them = self.scenarios()
         names = {OURS: (BURST, BURSTS, OVERLOAD), GO: (BURST, BURSTS), GO_DEFAULTS: (BURST,), FLOOR: ()}[side]
         return {name: all_of_them[name] for name in names}
 
@@ -82,33 +84,33 @@ class Size:
 
 async def measured(side: str, size: Size, found: dict[str, dict[str, Any]]) -> None:
     """Fills `found` by scenario. Servers, node and controller are new and go afterwards; logs stay only if something failed."""
-    folder = Path(tempfile.mkdtemp(prefix="sandpool-bench-"))
+    directory = Path(tempfile.mkdtemp(prefix="sandpool-bench-"))
     try:
         with (
             kube_server.running(accounts=True, durable=True, crds=definitions_of(side)) as server,
-            hollow_node(folder, server.kubeconfig),
+            hollow_node(directory, server.kubeconfig),
         ):
-            await _on(server, side, size, folder, found)
+            await _on(server, side, size, directory, found)
     except Exception as error:
-        error.add_note(f"logs of the run are in {folder}")
+        error.add_note(f"logs of the run are in {directory}")
         raise
     except BaseException:  # Ctrl-C
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
         raise
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
-async def _on(server: KubeServer, side: str, size: Size, folder: Path, found: dict[str, dict[str, Any]]) -> None:
+async def _on(server: KubeServer, side: str, size: Size, directory: Path, found: dict[str, dict[str, Any]]) -> None:
     members = 2 * size.claims
     async with reached(server.kubeconfig) as api:
         await make(api, members, image=IMAGE)
-        with acting(side, server, folder) as who:
+        with acting(side, server, directory) as who:
             await _while_alive(who.process, ready_members(api, members))
             await _while_alive(who.process, _settled(api, members))
-            for scenario, shape in size.loads_of(side).items():
+            for name, scenario in size.scenarios_of(side).items():
                 await _while_alive(who.process, _settled(api, members))
-                run = load(*_flags(server, shape, who.user, who.metrics))
-                found[scenario] = await _while_alive(who.process, run)
+                run = scenario.on(*_flags(server, scenario.load, who.user, who.metrics)).run()
+                found[name] = await _while_alive(who.process, run)
         if side == FLOOR:
             found[BURST] = await floor(server.kubeconfig, size.claims, AuditLog(server.audit, "admin"))
 
@@ -130,7 +132,6 @@ async def _while_alive(process: Process, work: Coroutine[Any, Any, T]) -> T:
 def _flags(server: KubeServer, shape: Sequence[str], user: str, metrics: str) -> tuple[str, ...]:
     existing = () if "--image" in shape else ("--pool", POOL, "--namespace", NAMESPACE)
     return (
-        *shape,
         *("--kubeconfig", str(server.kubeconfig), *existing),
         *("--audit-log", str(server.audit), "--audit-user", user, "--metrics", metrics),
         *(
@@ -145,7 +146,7 @@ def _flags(server: KubeServer, shape: Sequence[str], user: str, metrics: str) ->
 
 
 async def _settled(api: Api, members: int) -> None:
-    """Nothing of the load before is left: so many sandboxes and pods, and no others that are still going. For all sides alike."""
+    """Waits until nothing of the previous load is left: exactly so many sandboxes and pods. The same for all sides."""
     async with asyncio.timeout(SETTLING):
         while True:
             sandboxes, pods = await api.list(SANDBOXES, NAMESPACE), await api.list(PODS, NAMESPACE)
@@ -167,18 +168,18 @@ def conditions() -> dict[str, Any]:
     )
 
 
-async def compared(sides: Sequence[str], size: Size, repeats: int, folder: Path) -> int:
+async def compared(sides: Sequence[str], size: Size, repeats: int, directory: Path) -> int:
     around_it = conditions()
     series = {
-        scenario: Series(
-            scenario=scenario,
-            title=size.title(scenario),
-            command=f"{written(shape)} --kubeconfig … {'' if '--image' in shape else f'--pool {POOL} '}--audit-log …",
+        name: Series(
+            scenario=name,
+            title=scenario.title,
+            command=f"{scenario.command} --kubeconfig … {'' if '--image' in scenario.load else f'--pool {POOL} '}--audit-log …",
             sides={},
             conditions=around_it,
             extra={},
         )
-        for scenario, shape in size.loads().items()
+        for name, scenario in size.scenarios().items()
     }
     failures = 0
     for repeat in range(repeats):
@@ -186,27 +187,29 @@ async def compared(sides: Sequence[str], size: Size, repeats: int, folder: Path)
             say(f"run {repeat + 1} of {repeats}: {TITLES[side]}")
             failures += await _one_run(side, size, series)
             for each in series.values():
-                write(each, folder)
+                write(each, directory)
     for each in series.values():
         _tell(each)
     return failures
 
 
 async def _one_run(side: str, size: Size, series: Mapping[str, Series]) -> bool:
-    """Whether it failed. What was measured before that counts all the same."""
+    """Whether it failed. Measurements before that count."""
     busy = await busy_cores()
     found: dict[str, dict[str, Any]] = {}
     trouble: Exception | None = None
     try:
         await measured(side, size, found)
-    except (*TROUBLES, ValueError, kube_server.ServerFailed) as error:
+    except (*FAILURES, ValueError, kube_server.ServerFailed) as error:
         trouble = error
         say(f"  failed: {error} ({'; '.join(getattr(error, '__notes__', []))})")
     for scenario, each in series.items():
         if scenario in found:
             say(f"  {scenario}: {brief(found[scenario])}")
             each.sides.setdefault(side, []).append({**found[scenario], "busy_cores_before": busy})
-        elif trouble is not None and scenario in (size.loads_of(side) or (BURST,)):  # that it failed is a result, too
+        elif trouble is not None and scenario in (
+            size.scenarios_of(side) or (BURST,)
+        ):  # that it failed is a result, too
             each.extra.setdefault("failed_runs", {}).setdefault(side, []).append(str(trouble)[:300])
     return trouble is not None
 
@@ -227,7 +230,7 @@ def main() -> int:
     parser.add_argument("--past", type=int, default=30, help="seconds of the overload")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sides", nargs="+", choices=list(TITLES), help="default: all")
-    parser.add_argument("--into", type=Path, default=RESULTS, help="folder of the results")
+    parser.add_argument("--into", type=Path, default=RESULTS, help="directory of the results")
     arguments = parser.parse_args()
     if lacking := kube_server.lacking():
         parser.error(lacking)
@@ -237,11 +240,11 @@ def main() -> int:
             "what is published has 5 bursts of 300 claims, steps of 20 s and 30 s past capacity; say with --into where other results go"
         )
     sides = arguments.sides or _usual_sides()
-    return in_order(compared(sides, size, arguments.repeats, arguments.into))
+    return exit_code(compared(sides, size, arguments.repeats, arguments.into))
 
 
 def _usual_sides() -> list[str]:
-    """Without the Go controller where it could not be built: the rest is worth knowing all the same."""
+    """Leaves out the Go controller if it could not be built."""
     if find(BINARY) is not None and definitions() is not None:
         return [OURS, GO, GO_DEFAULTS, FLOOR]
     say(f"{BINARY} is not built, so it is left out: run `python tests/kube/build.py {BINARY}`")

@@ -1,5 +1,5 @@
-"""What a pool member costs a controller in memory: `sandpool controller` as a process of its own, beside an API server and a hollow
-node that are other processes, so that nothing but the controllers is in the number.
+"""Controller memory per pool member: `sandpool controller` in a process of its own; the API server and a fake node are other
+processes, so that only the controllers are measured.
 
 Read twice for each size, always at rest: in the controller that filled the pool, and in one that was started afterwards.
 """
@@ -14,10 +14,10 @@ from typing import Any
 
 from bench.pools import grow, make, reached, ready_members
 from sandpool.load.fresh import fresh_cluster
-from support.kube_process import Controller, controller, hollow_node
+from support.kube.process import Controller, controller, hollow_node
 
 REST = 0.5
-"""Seconds between two looks at a number that should have come to rest."""
+"""Seconds between two readings of a number that should not change any more."""
 
 
 async def per_member(sizes: Sequence[int]) -> dict[str, Any]:
@@ -25,17 +25,17 @@ async def per_member(sizes: Sequence[int]) -> dict[str, Any]:
     filled: dict[str, int] = {}
     restarted: dict[str, int] = {}
     with tempfile.TemporaryDirectory(prefix="sandpool-bench-") as name:
-        folder = Path(name)
+        directory = Path(name)
         async with fresh_cluster("none") as running, reached(Path(running.kubeconfig)) as api:
             kubeconfig = Path(running.kubeconfig)
-            with hollow_node(folder, kubeconfig):
+            with hollow_node(directory, kubeconfig):
                 await make(api, 0)
                 for size in sizes:
-                    with controller(folder, kubeconfig, name=f"fills-{size}") as process:
+                    with controller(directory, kubeconfig, name=f"fills-{size}") as process:
                         await grow(api, size)
                         await ready_members(api, size)
                         filled[str(size)] = await _at_rest(process)
-                    with controller(folder, kubeconfig, name=f"finds-{size}") as process:
+                    with controller(directory, kubeconfig, name=f"finds-{size}") as process:
                         await asyncio.to_thread(process.wait_ready, leading=True)
                         restarted[str(size)] = await _at_rest(process)
     return {
@@ -53,7 +53,7 @@ def _growth(by_size: dict[str, int]) -> float:
 
 
 async def _at_rest(process: Controller) -> int:
-    """Resident bytes when it has stopped using the processor: two looks without a tick between them."""
+    """Resident bytes when it has stopped using the processor: two readings without a CPU tick in between."""
     used = -1
     while (now := _ticks(process.pid)) - used > 2:
         used = now
@@ -70,4 +70,4 @@ def _resident(pid: int) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) << 10
-    raise ValueError(f"process {pid} tells no VmRSS")
+    raise ValueError(f"process {pid} has no VmRSS")

@@ -1,8 +1,8 @@
 """Past capacity: what is served when several times as much is offered as can be held, and to whom.
 
-Capacity is the highest rate that a minute was held at (sustained.py). Then claims come at some times that rate. What counts is how many are served a
-second in the last two thirds of that time, when the members that a full pool had in store are used up. A claim that waits for long has not
-failed, so that each has minutes; one that is told to come back later (429) waits outside.
+Capacity is the highest rate that a minute was held at (sustained.py). Then claims come at some times that rate. The result is how many are served per
+second in the last two thirds of that time, when the stock of the full pool is used up. Claims have a timeout of minutes, because a long
+wait is not a failure; throttled ones (429) retry.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.commands import load, written
 from bench.scenarios import Scale
 from bench.sustained import sustained
+from sandpool.load.scenario import run_load_command, typed
 
 PATIENCE = "5m"
 KEPT = (
@@ -28,12 +28,12 @@ async def overload(scale: Scale, *flags: str) -> dict[str, Any]:
     past = []
     for times in scale.past if capacity else ():
         arguments = offered(scale, times, capacity, *flags)
-        past.append(told(times, capacity, await load(*arguments), written(arguments)))
+        past.append(past_row(times, capacity, await run_load_command(*arguments), typed(arguments)))
     return {"held_rate": capacity, "minutes": found["minutes"], "ramp": found["ramp"], "past": past, **summed(past)}
 
 
 def offered(scale: Scale, times: float, capacity: float, *flags: str) -> tuple[str, ...]:
-    """The pool is that of a minute at capacity: what is in store is no capacity."""
+    """The pool has the size of the minutes at capacity: a larger stock is not capacity."""
     pool = max(scale.least_pool, round(scale.pool_seconds * capacity))
     return (
         *("rate", "--rate", f"{times * capacity:g}", "--for", f"{scale.past_seconds}s", "--pool-size", str(pool)),
@@ -41,7 +41,7 @@ def offered(scale: Scale, times: float, capacity: float, *flags: str) -> tuple[s
     )
 
 
-def told(times: float, capacity: float, found: Mapping[str, Any], command: str) -> dict[str, Any]:
+def past_row(times: float, capacity: float, found: Mapping[str, Any], command: str) -> dict[str, Any]:
     served = found["sustained_per_s"]
     share = None if served is None or not capacity else round(served / capacity, 3)
     rate = found["load"]["rate"]
@@ -49,7 +49,7 @@ def told(times: float, capacity: float, found: Mapping[str, Any], command: str) 
 
 
 def summed(past: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What targets are about: each goodput by itself, the worst of everything else. Pure."""
+    """The numbers of the targets: each goodput, and the worst of everything else. Pure."""
     warm = [each["warm_fraction"] for each in past if each["warm_fraction"] is not None]
     return {
         **{f"of_capacity_{each['times']:g}x": each["of_capacity"] for each in past},

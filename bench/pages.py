@@ -1,14 +1,14 @@
-"""What is written into README.md and docs/reference/benchmarks.md, from results alone. Pure: the same results give the same text."""
+"""The generated text of README.md and docs/reference/benchmarks.md, made from results alone. Pure: the same results give the same text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from bench import kube_tables, local_tables
-from bench.series import Series
+from bench import tables
+from bench.tables import number, table, with_range
 from bench.targets import TARGETS, Found, Target, Value
-from bench.texts import number, table, with_range
+from sandpool.load.series import Series
 
 QUIET = 0.3
 """Cores that others may use before times are called those of a busy machine."""
@@ -18,7 +18,7 @@ def readme(found: Found, why: Mapping[str, str]) -> str:
     """The targets, who did what on Kubernetes, and under which conditions."""
     if not found:
         return "Nothing has been measured yet: `make bench` does it."
-    lines = [*busy(found.values()), *targets(found, why), *kube_tables.in_short(found), *_conditions(found.values())]
+    lines = [*busy(found.values()), *targets(found, why), *tables.in_short(found), *_conditions(found.values())]
     return "\n".join(lines).strip()
 
 
@@ -28,12 +28,12 @@ def reference(found: Found, why: Mapping[str, str]) -> str:
     parts = [
         *busy(found.values()),
         *_titled("### Targets", targets(found, why)),
-        *_titled("### One machine, hollow pods and real sandboxes", local_tables.claims(found)),
-        *_titled("### The highest rate", local_tables.rate(found)),
-        *_titled("### Past capacity", local_tables.overload(found)),
-        *_titled("### Pools of different sizes", local_tables.pools(found)),
-        *_titled("### Filling a pool, and a rollout under load", local_tables.moves(found)),
-        *_titled("### Kubernetes, side by side", kube_tables.sides(found)),
+        *_titled("### One machine, fake pods and real sandboxes", tables.claims(found)),
+        *_titled("### The highest rate", tables.rate(found)),
+        *_titled("### Past capacity", tables.overload(found)),
+        *_titled("### Pools of different sizes", tables.pools(found)),
+        *_titled("### Filling a pool, and a rollout under load", tables.moves(found)),
+        *_titled("### Kubernetes, side by side", tables.sides(found)),
         *_titled("### Conditions", _conditions(found.values())),
         *_titled("### Commands", _commands(found.values())),
     ]
@@ -60,7 +60,7 @@ def verdict(target: Target, value: Value | None, why: Mapping[str, str]) -> str:
         return "–"
     if target.reached(value):
         return "reached"
-    cause = why.get(target.key, "why is not known yet")
+    cause = why.get(target.key, "cause not known yet")
     return f"**missed**, {target.missed_by(value)}: {cause}"
 
 
@@ -71,7 +71,7 @@ def busy(series: Iterable[Series]) -> list[str]:
         return []
     return [
         f"> **Measured on a busy machine:** before the runs, other programs used {number(median(samples))} cores (median, at most "
-        f"{number(max(samples))}). Times say little; counts and ratios of one run say more.",
+        f"{number(max(samples))}). Times are not reliable; counts and ratios within one run are more so.",
         "",
     ]
 
@@ -79,8 +79,8 @@ def busy(series: Iterable[Series]) -> list[str]:
 def _others(series: Iterable[Series]) -> list[float]:
     """Cores that other programs used, before each run."""
     runs = [run for each in series for runs in each.sides.values() for run in runs]
-    told = (run.get("busy_cores_before") for run in runs)
-    return [float(cores) for cores in told if isinstance(cores, int | float)]
+    busy = (run.get("busy_cores_before") for run in runs)
+    return [float(cores) for cores in busy if isinstance(cores, int | float)]
 
 
 def _conditions(series: Iterable[Series]) -> list[str]:
@@ -88,9 +88,9 @@ def _conditions(series: Iterable[Series]) -> list[str]:
     for each in series:
         alike.setdefault(_where(each), []).append(each)
     note = [
-        "Everything (cluster, node, load generator) runs on the same machine; every write is synced to disk before it is answered. Pods are "
-        "hollow (Ready as a kubelet would report it, no process starts) unless the row says real sandboxes. Numbers are medians of runs, "
-        "with the range of the runs (of ratios: a 95 % interval) where there were several.",
+        "Cluster, node and load generator run on the same machine; every write is synced to disk before it is answered. Pods are "
+        "fake (Ready as a kubelet would report it, but no process starts) unless the row says real sandboxes. Numbers are medians of "
+        "runs, with the range of the runs (for ratios: a 95 % interval) if there were several.",
         "",
     ]
     return [*note, *(f"- {line}{_before(alike[line])}" for line in sorted(alike)), ""]

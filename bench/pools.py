@@ -1,4 +1,4 @@
-"""What `sandpool load` does not time by itself: how long a pool takes to fill, and claims while a template is rolled out.
+"""Measurements that `sandpool load` does not make: how long a pool takes to fill, and claims while a template is rolled out.
 
 Both on a temporary local cluster. A pool counts its members in its status about once a second, so members are watched.
 """
@@ -14,7 +14,6 @@ from pathlib import Path
 from random import random as dice
 from typing import Any
 
-from bench.commands import load
 from sandpool.base.clock import Clock, SystemClock
 from sandpool.kube.api import Api, EventType
 from sandpool.kube.errors import Gone
@@ -22,6 +21,7 @@ from sandpool.kube.http import HttpApi, connect
 from sandpool.kube.kubeconfig import load_kubeconfig
 from sandpool.kube.local_discovery import Running
 from sandpool.load.fresh import fresh_cluster
+from sandpool.load.scenario import run_load_command
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from sandpool.model.patches import merge_patch
@@ -39,7 +39,7 @@ async def reached(kubeconfig: Path) -> AsyncIterator[HttpApi]:
 
 
 def pod_spec(note: str = "first", image: str = "host") -> dict[str, Any]:
-    """Another note makes it another pod, for a rollout. The image `host` brings no command of its own."""
+    """Another `note` changes the pod, for a rollout. The image `host` has no command of its own."""
     container: dict[str, Any] = {"name": "main", "image": image, "env": [{"name": "NOTE", "value": note}]}
     return {"containers": [{**container, "command": ["sleep", "infinity"]}]}
 
@@ -114,7 +114,7 @@ async def rollout(members: int, rate: int, seconds: int, clock: Clock) -> dict[s
 
 
 async def _claims(running: Running, rate: int, seconds: int) -> dict[str, Any]:
-    return await load(
+    return await run_load_command(
         *("rate", "--rate", str(rate), "--for", f"{seconds}s", "--data-dir", running.data_dir),
         *("--pool", POOL, "--namespace", NAMESPACE),
     )
@@ -130,7 +130,7 @@ async def _first_claim(api: Api) -> None:
 
 
 async def _roll(api: Api, members: int, clock: Clock) -> float:
-    """Seconds until every member is made from the new template and Ready, by the pool's own word."""
+    """Seconds until every member is made from the new template and Ready, by the status of the pool."""
     began = clock.monotonic()
     page = await api.list(POOLS, NAMESPACE)
     changed = {"spec": {"podTemplate": {"spec": pod_spec("second")}}}

@@ -14,9 +14,9 @@ import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bench import pages
-from bench.series import RESULTS, read_all
+from bench import RESULTS, pages
 from bench.targets import TARGETS, Found
+from sandpool.load.series import read_all
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
@@ -28,7 +28,7 @@ PAGES: dict[str, Callable[[Found, Mapping[str, str]], str]] = {
 
 
 class NoPlace(Exception):
-    """A document does not say where the numbers go."""
+    """A document has no markers for the numbers."""
 
 
 def placed(text: str, inside: str, name: str) -> str:
@@ -42,11 +42,11 @@ def placed(text: str, inside: str, name: str) -> str:
 
 def read_why(path: Path = WHY) -> dict[str, str]:
     """Reasons by target. One for a target that does not exist is a mistake."""
-    told = tomllib.loads(path.read_text())
-    unknown = set(told) - {target.key for target in TARGETS}
+    reasons = tomllib.loads(path.read_text())
+    unknown = set(reasons) - {target.key for target in TARGETS}
     if unknown:
         raise NoPlace(f"{path.name} has reasons for targets that do not exist: {', '.join(sorted(unknown))}")
-    return {key: str(entry["why"]) for key, entry in told.items()}
+    return {key: str(entry["why"]) for key, entry in reasons.items()}
 
 
 def wanted(name: str, root: Path = ROOT, results: Path = RESULTS, why: Path = WHY) -> str:

@@ -1,11 +1,13 @@
-"""The standard set as data: which loads, of what size, how often. `FULL` is what is published, `QUICK` shows that it works."""
+"""The standard set as data: which loads, of what size, how often. `FULL` is published; `QUICK` only checks that everything works."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from sandpool.load.scenario import Scenario
+
 LARGE = 10_000
-"""Members that take a minute to come."""
+"""A pool of this size takes a minute to fill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Scale:
     minute: int = 60
     pool_seconds: int = 3  # of the rate, in the pool of such a minute
     least_pool: int = 200
-    tries: int = 4  # such minutes, at most
+    tries: int = 8  # such minutes, at most: each that is not held is repeated once
     past: tuple[float, ...] = (2.0, 5.0)  # times what was held, past capacity
     past_seconds: int = 30
     repeats: int = 5
@@ -68,17 +70,9 @@ def real(scale: Scale) -> Scale:
     return replace(scale, ramp_start=start, ramp_most=most, ramp_pool=scale.least_pool, least_pool=60, past=(2.0,))
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One that `sandpool load` runs by itself."""
-
-    name: str
-    title: str
-    load: tuple[str, ...]
-    long: bool = False  # repeated less often
-
-
 def plain(scale: Scale) -> tuple[Scenario, ...]:
+    """Those that are one `sandpool load` command."""
+    often, seldom = scale.repeats, min(scale.few, scale.repeats)
     burst = ("burst", "--claims", str(scale.burst), "--pool-size", str(2 * scale.burst), "--fresh")
     several = ("bursts", "--claims", str(scale.burst), "--times", str(scale.bursts), "--every", scale.every, "--fresh")
     crowd = ("burst", "--claims", str(scale.crowd), "--pool-size", str(2 * scale.crowd), "--fresh")
@@ -86,25 +80,29 @@ def plain(scale: Scale) -> tuple[Scenario, ...]:
     cold = ("rate", "--rate", str(scale.cold_rate), "--for", f"{scale.seconds}s", "--pool-size", "0", "--fresh")
     real = ("--backend", "namespaces")
     return (
-        Scenario("local-burst", f"{scale.burst} claims at once on a pool of {2 * scale.burst}", burst),
+        Scenario("local-burst", f"{scale.burst} claims at once on a pool of {2 * scale.burst}", burst, repeats=often),
         Scenario(
             "local-burst-real",
             f"{scale.burst} claims at once on {2 * scale.burst} real sandboxes",
             (*burst, *real),
-            long=True,
+            repeats=seldom,
         ),
         Scenario(
             "local-bursts",
             f"{scale.bursts} bursts of {scale.burst}, each on a full pool of {2 * scale.burst}",
             (*several, "--pool-size", str(2 * scale.burst)),
+            repeats=often,
         ),
-        Scenario("local-crowd", f"{scale.crowd:,} claims at once on a pool of {2 * scale.crowd:,}", crowd),
-        Scenario("local-cold", "cold starts, no warm member", cold),
-        Scenario("local-cold-real", "cold starts of real sandboxes, no warm member", (*cold, *real)),
+        Scenario(
+            "local-crowd", f"{scale.crowd:,} claims at once on a pool of {2 * scale.crowd:,}", crowd, repeats=often
+        ),
+        Scenario("local-cold", "cold starts, no warm member", cold, repeats=often),
+        Scenario("local-cold-real", "cold starts of real sandboxes, no warm member", (*cold, *real), repeats=often),
         Scenario(
             "local-first-output",
             f"{scale.first_output} claims at once on real sandboxes, until the first output of a command in each",
             (*first, *real, "--exec", "echo ready"),
+            repeats=often,
         ),
         *(_pool(scale, size) for size in scale.pools),
     )
@@ -116,5 +114,5 @@ def _pool(scale: Scale, size: int) -> Scenario:
         f"local-pool-{size}",
         f"{scale.pool_rate} claims a second on a pool of {size:,}",
         (*load, "--fill-timeout", "15m", "--fresh"),
-        long=size >= LARGE,
+        repeats=min(scale.few, scale.repeats) if size >= LARGE else scale.repeats,
     )

@@ -1,10 +1,10 @@
-"""Who is measured on Kubernetes, one at a time on servers of their own: our controllers, the public Go controller, or nobody.
+"""Runs the contenders on Kubernetes, one at a time on servers of their own: our controllers, the public Go controller, or none.
 
 Each gets its own definitions, and the same hollow node. The Go controller gets the flags that its own guide calls optimal for many claims
 (docs/performance-tuning.md of the version that is built: the sustained profile, word for word), or those of its manifests; ours get the
-same numbers of workers, and keep the Events and annotations that the profile turns off. Nobody is elected: there is one controller, and one
-that loses its lease on a machine that is too busy to renew it would be measured as one that is slow. The Go controller's account may do everything, so that no
-permission can be in its way.
+same numbers of workers, and keep the Events and annotations that the profile turns off. Leader election is off: a
+controller that loses its lease on a busy machine would be measured as a slow one. The Go controller's account may do everything, so that
+it lacks no permission.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.contenders import FLOOR, GO
-from bench.series import OURS
 from kube.build import RIVAL, definitions, find
-from support.kube_access import NAMESPACE as SYSTEM
-from support.kube_access import USER, create, install, write_kubeconfig
-from support.kube_process import Controller, Process, controller
-from support.kube_server import CRDS, KubeServer
+from sandpool.load.series import OURS
+from support.kube.access import NAMESPACE as SYSTEM
+from support.kube.access import USER, create, install, write_kubeconfig
+from support.kube.process import Controller, Process, controller
+from support.kube.server import CRDS, KubeServer
 
 BINARY = RIVAL
 ACCOUNT = "go-controller"
@@ -46,7 +46,7 @@ SHIPPED_FLAGS = ("--leader-elect=false", "--extensions")
 
 @dataclass(frozen=True, slots=True)
 class Acting:
-    """A controller at work: who it is in the audit log, and where it tells what it does."""
+    """A running controller: its user in the audit log, and its metrics page."""
 
     user: str
     metrics: str
@@ -54,7 +54,7 @@ class Acting:
 
 
 def definitions_of(side: str) -> Path:
-    """The CustomResourceDefinitions of whoever acts."""
+    """The CustomResourceDefinitions of a contender."""
     if side in (OURS, FLOOR):
         return CRDS
     found = definitions()
@@ -64,15 +64,15 @@ def definitions_of(side: str) -> Path:
 
 
 @contextlib.contextmanager
-def acting(side: str, server: KubeServer, folder: Path) -> Iterator[Acting]:
-    with _ours(server, folder) if side in (OURS, FLOOR) else _go(side, server, folder) as found:
+def acting(side: str, server: KubeServer, directory: Path) -> Iterator[Acting]:
+    with _ours(server, directory) if side in (OURS, FLOOR) else _go(side, server, directory) as found:
         yield found
 
 
 @contextlib.contextmanager
-def _ours(server: KubeServer, folder: Path) -> Iterator[Acting]:
+def _ours(server: KubeServer, directory: Path) -> Iterator[Acting]:
     identity = install(server)
-    with controller(folder, identity.kubeconfig, *OUR_FLAGS) as process:
+    with controller(directory, identity.kubeconfig, *OUR_FLAGS) as process:
         process.wait_ready()
         yield Acting(USER, _page(process), process)
 
@@ -83,7 +83,7 @@ def _page(process: Controller) -> str:
 
 
 @contextlib.contextmanager
-def _go(side: str, server: KubeServer, folder: Path) -> Iterator[Acting]:
+def _go(side: str, server: KubeServer, directory: Path) -> Iterator[Acting]:
     binary = find(BINARY)
     if binary is None:
         raise FileNotFoundError(f"{BINARY} is not built: run `python tests/kube/build.py {BINARY}`")
@@ -91,7 +91,7 @@ def _go(side: str, server: KubeServer, folder: Path) -> Iterator[Acting]:
     metrics, health = _free_port(), _free_port()
     flags = TUNED_FLAGS if side == GO else SHIPPED_FLAGS
     process = Process(
-        folder / f"{side}.log",
+        directory / f"{side}.log",
         *flags,
         f"--metrics-bind-address=127.0.0.1:{metrics}",
         f"--health-probe-bind-address=127.0.0.1:{health}",

@@ -1,10 +1,10 @@
-"""The highest constant rate: a short ramp shows where the edge may be, minutes show what is held.
+"""The highest constant rate: a short ramp estimates it, and runs of a minute confirm it.
 
-A ramp holds each step for some seconds only, on a pool that is full when the step begins, so it says too much; or too little, if
-the machine was busy for a moment. What counts is a minute on a pool of a few seconds of the rate, refill included: the first is made
-at what the ramp found. After one that was not held comes a slower one, in steps that grow, after one that was held a faster one,
-and between the two the gap is halved. It ends after at most `tries` minutes, and tells what was in the way of more. Nobody watches
-sandboxes meanwhile: a second watch of everything that a pool does would be load of its own.
+A ramp holds each step for some seconds only, on a pool that is full when the step begins, so it overestimates; or it underestimates, if
+the machine was busy for a moment. The result is a rate that was held for a minute on a pool of a few seconds of that rate, refill included.
+The first minute uses the rate of the ramp. A minute that was not held is repeated once, so that a stall of the machine does not count. After
+two failures a lower rate is tried, in growing steps; after a success a higher one; between the two the gap is halved. It ends after at
+most `tries` minutes and reports what limited the rate. Sandboxes are not watched, because a second watch of a pool would add load.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.commands import load, written
 from bench.scenarios import Scale
 from sandpool.load.ramp import BUSY
+from sandpool.load.scenario import run_load_command, typed
 
 LIMIT_MS = 100.0
 SLOWER, FASTER = 0.7, 1.4
 CLOSE = 1.1
 """Times the rate that was held: a rate that is not held and this near needs no try in between."""
 PATIENCE = "10s"
-"""Until a claim has failed. A minute that is not held is not to be followed by another of waiting."""
+"""Seconds until a claim has failed: short, so that a minute that is not held is not followed by a minute of waiting."""
 
 
 def held(result: Mapping[str, Any], limit: float = LIMIT_MS) -> bool:
@@ -30,13 +30,19 @@ def held(result: Mapping[str, Any], limit: float = LIMIT_MS) -> bool:
 
 
 def next_minute(tried: Sequence[Mapping[str, Any]], first: float) -> float | None:
-    """The rate to try next; None when the edge is known well enough. Pure."""
+    """The rate to try next; None when the limit is known well enough. Pure."""
     if not tried:
         return round(first, 1)
+    last = tried[-1]
+    if not last["held"] and [each["rate"] for each in tried].count(last["rate"]) == 1:
+        return float(last["rate"])
     highest = max((each["rate"] for each in tried if each["held"]), default=None)
-    broken = min((each["rate"] for each in tried if not each["held"]), default=None)
+    never_held = _broken(tried)
+    broken = min((each["rate"] for each in never_held), default=None)
     if highest is None:
-        return None if broken is None else round(float(broken) * SLOWER ** len(tried), 1)
+        return (
+            None if broken is None else round(float(broken) * SLOWER ** len({each["rate"] for each in never_held}), 1)
+        )
     if broken is None:
         return round(float(highest) * FASTER, 1)
     if broken <= highest * CLOSE:
@@ -44,9 +50,15 @@ def next_minute(tried: Sequence[Mapping[str, Any]], first: float) -> float | Non
     return round(float(highest + broken) / 2, 1)
 
 
+def _broken(tried: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Minutes at rates that were never held."""
+    held_rates = {each["rate"] for each in tried if each["held"]}
+    return [each for each in tried if each["rate"] not in held_rates]
+
+
 def limited_by(tried: Sequence[Mapping[str, Any]], ramp: Mapping[str, Any]) -> str:
-    """What was in the way of more: seen in the slowest minute that was not held, or, where all were, in the ramp. Pure."""
-    broken = [each for each in tried if not each["held"]]
+    """What limited the rate: from the slowest minute that was not held or, if all were held, from the ramp. Pure."""
+    broken = _broken(tried)
     if not broken:
         return f"{ramp['limited_by']} in the ramp before it"
     worst = min(broken, key=lambda each: float(each["rate"]))
@@ -65,14 +77,14 @@ async def sustained(scale: Scale, *flags: str) -> dict[str, Any]:
     """The fastest minute that was held, with `held_rate`; if none was, the slowest that was tried and a `held_rate` of 0. `flags`: of
     all loads, such as those of a backend."""
     ramp = (*_ramp(scale), *flags)
-    climbed = await load(*ramp)
+    climbed = await run_load_command(*ramp)
     tried: list[dict[str, Any]] = []
     kept: dict[str, Any] = {}
     for _ in range(scale.tries):
         rate = next_minute(tried, float(climbed["highest_rate"] or scale.ramp_start))
         if rate is None:
             break
-        found = await load(*minute(scale, rate), *flags)
+        found = await run_load_command(*minute(scale, rate), *flags)
         tried.append(_told(rate, found))
         highest = max((each["rate"] for each in tried if each["held"]), default=0.0)
         if rate == highest or not highest:
@@ -82,7 +94,7 @@ async def sustained(scale: Scale, *flags: str) -> dict[str, Any]:
         "held_rate": max((each["rate"] for each in tried if each["held"]), default=0),
         "minutes": tried,
         "minute_limited_by": limited_by(tried, climbed),
-        "ramp": {"command": written(ramp), **{name: climbed[name] for name in ("highest_rate", "limited_by", "steps")}},
+        "ramp": {"command": typed(ramp), **{name: climbed[name] for name in ("highest_rate", "limited_by", "steps")}},
     }
 
 

@@ -1,7 +1,7 @@
-"""What was aimed at, and whether it was reached: pure functions from results to verdicts.
+"""The targets, and whether they were reached: pure functions from results to verdicts.
 
 A number of a series is the median of its runs; a ratio is that of two medians, with the interval that `sandpool load compare` gives.
-Why a target was missed is written by hand in `why.toml`, under the target's key, because no number tells it.
+Why a target was missed is written by hand in `why.toml`, under the target's key, because no number shows it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from statistics import median
 from typing import Any
 
 from bench.contenders import FLOOR, GO, GO_DEFAULTS
-from bench.series import OURS, Series
 from sandpool.load.compare import compare
 from sandpool.load.counts import is_aside
+from sandpool.load.series import OURS, Series
 
 SEED = 1
 POOL_STATUS = "patch sandboxwarmpools/status"
@@ -66,10 +66,10 @@ def of_runs(runs: Sequence[Mapping[str, Any]], measure: str) -> Value | None:
 
 def _median(scenario: str, measure: str, unit: float = 1, side: str = OURS) -> Callable[[Found], Value | None]:
     def value(found: Found) -> Value | None:
-        told = of_runs(found[scenario].sides.get(side, []), measure) if scenario in found else None
-        if told is None or unit == 1:
-            return told
-        return Value(told.number / unit, (told.low or 0) / unit, (told.high or 0) / unit, told.runs)
+        measured = of_runs(found[scenario].sides.get(side, []), measure) if scenario in found else None
+        if measured is None or unit == 1:
+            return measured
+        return Value(measured.number / unit, (measured.low or 0) / unit, (measured.high or 0) / unit, measured.runs)
 
     return value
 
@@ -107,14 +107,14 @@ def _sides(scenario: str, other: str, measure: str) -> Callable[[Found], Value |
 
 
 def _against_go(scenario: str, measure: str) -> Callable[[Found], Value | None]:
-    """Ours over the Go controller's, with the set of flags that does it better: nobody shall say that it was held back."""
+    """Ours over the Go controller's, with its better set of flags, so that the comparison is fair."""
 
     def value(found: Found) -> Value | None:
         if scenario not in found:
             return None
         sides = found[scenario].sides
-        told = {side: of_runs(sides.get(side, []), measure) for side in (GO, GO_DEFAULTS)}
-        best = min((each.number, side) for side, each in told.items() if each) if any(told.values()) else None
+        measured = {side: of_runs(sides.get(side, []), measure) for side in (GO, GO_DEFAULTS)}
+        best = min((each.number, side) for side, each in measured.items() if each) if any(measured.values()) else None
         return None if best is None else ratio(sides[best[1]], found[scenario].runs, measure)
 
     return value
@@ -128,24 +128,28 @@ def _scenarios(a: str, b: str, measure: str) -> Callable[[Found], Value | None]:
 
 
 def _worst(scenario: str, measure: str) -> Callable[[Found], Value | None]:
-    """Of all runs: for what should never happen, a median would hide it."""
+    """The maximum of all runs: for what should never happen, which a median would hide."""
 
     def value(found: Found) -> Value | None:
-        told = of_runs(found[scenario].runs, measure) if scenario in found else None
-        return None if told is None or told.high is None else Value(told.high, told.low, told.high, told.runs)
+        measured = of_runs(found[scenario].runs, measure) if scenario in found else None
+        return (
+            None
+            if measured is None or measured.high is None
+            else Value(measured.high, measured.low, measured.high, measured.runs)
+        )
 
     return value
 
 
 def _own_writes(scenario: str) -> Callable[[Found], Value | None]:
-    """Writes of controllers for each claim that was served, without those that tell of many claims at once. How many these are depends on how
-    long a burst takes, not on what a claim costs."""
+    """Writes of controllers for each claim that was served, without those for many claims at once, whose number depends on
+    how long a burst takes, not on the cost of a claim."""
 
     def value(found: Found) -> Value | None:
         runs = found[scenario].runs if scenario in found else []
         known = [(run["writes"]["controllers"], run["ready"]) for run in runs if run.get("writes") and run["ready"]]
-        told = [{"each": _own(kinds) / ready} for kinds, ready in known if kinds]
-        return of_runs(told, "each")
+        measured = [{"each": _own(kinds) / ready} for kinds, ready in known if kinds]
+        return of_runs(measured, "each")
 
     return value
 
@@ -155,7 +159,7 @@ def _own(kinds: Mapping[str, int]) -> int:
 
 
 def _past(found: Found, scenario: str) -> list[Mapping[str, Any]]:
-    """What was measured each time that more was offered than can be held."""
+    """The measurements past capacity."""
     return [past for run in (found[scenario].runs if scenario in found else []) for past in run["past"]]
 
 
@@ -168,15 +172,19 @@ def _worst_past(scenario: str, measure: str) -> Callable[[Found], Value | None]:
     """Of all times that more was offered, in all runs."""
 
     def value(found: Found) -> Value | None:
-        told = of_runs(_past(found, scenario), measure)
-        return None if told is None or told.high is None else Value(told.high, told.low, told.high, told.runs)
+        measured = of_runs(_past(found, scenario), measure)
+        return (
+            None
+            if measured is None or measured.high is None
+            else Value(measured.high, measured.low, measured.high, measured.runs)
+        )
 
     return value
 
 
 def _in_order(key: str, scenario: str, limit: float, within: str) -> Target:
     """A claim may be served before an older one of its pool only `within` what has no order of its own."""
-    what = f"the same: an older claim served after a younger one of its pool, by at most ({within})"
+    what = f"the same: longest time by which a claim was served after a younger one of its pool ({within})"
     return Target(key, what, limit, "ms", _worst_past(scenario, "inversion_max_ms"))
 
 
@@ -186,9 +194,9 @@ def _served(key: str, what: str, scenario: str, times: int) -> Target:
 
 def _past_capacity() -> tuple[Target, ...]:
     local, real = "local-overload", "local-overload-real"
-    rate, failed = "served a second, of that rate", "the same: admitted claims that failed"
-    warm = "the same: served by warm members, the lower of the two"
-    one_commit = "a commit has no order of its own"
+    rate, failed = "served per second, relative to that rate", "the same: admitted claims that failed"
+    warm = "the same: fraction served by warm members, the lower of the two"
+    one_commit = "writes of one commit are unordered"
     return (
         _served("overload-2x", f"one machine, twice that rate offered for 30 s: {rate}", local, 2),
         _served("overload-5x", "the same, 5 times that rate offered", local, 5),
@@ -207,16 +215,14 @@ def _past_capacity() -> tuple[Target, ...]:
 
 
 def _past_capacity_of_a_server() -> tuple[Target, ...]:
-    rate = "served a second, of that rate"
+    rate = "served per second, relative to that rate"
     what = f"Kubernetes, twice the highest rate offered for 30 s: {rate}"
-    warm, failed = "the same: served by warm members", "the same: admitted claims that failed"
+    warm, failed = "the same: fraction served by warm members", "the same: admitted claims that failed"
     return (
         Target("kube-overload", what, 0.9, "times", _past_a_ramp("of_capacity"), at_least=True),
         Target("kube-overload-warm", warm, 0.95, "", _past_a_ramp("warm_fraction"), at_least=True),
         Target("kube-overload-failed", failed, 0, "", _worst_past(KUBE_OVERLOAD, "failed_admitted")),
-        _in_order(
-            "kube-overload-order", KUBE_OVERLOAD, SECOND, "claims are as old as the second in which they were created"
-        ),
+        _in_order("kube-overload-order", KUBE_OVERLOAD, SECOND, "creation times have a resolution of one second"),
     )
 
 
@@ -243,33 +249,35 @@ TARGETS = (
     ),
     Target(
         "pool-growth",
-        "p50 to Ready on a pool of 10,000, of that on a pool of 100",
+        "p50 to Ready on a pool of 10,000, relative to a pool of 100",
         1.2,
         "times",
         _scenarios("local-pool-100", "local-pool-10000", "p50_ms"),
     ),
-    Target(
-        "memory", "controller memory for each pool member", 6, "KiB", _median("local-memory", "bytes_per_member", KIB)
-    ),
+    Target("memory", "controller memory per pool member", 6, "KiB", _median("local-memory", "bytes_per_member", KIB)),
     Target(
         "kube-go-p50",
-        f"Kubernetes, {BURST}: p50, of the Go controller's",
+        f"Kubernetes, {BURST}: p50, relative to the Go controller",
         0.5,
         "times",
         _against_go("kube-burst", "p50_ms"),
     ),
-    Target("kube-go-p99", "the same: p99, of the Go controller's", 0.5, "times", _against_go("kube-burst", "p99_ms")),
-    Target("kube-floor-p99", "the same: p99, of the floor's", 1.5, "times", _sides("kube-burst", FLOOR, "p99_ms")),
+    Target(
+        "kube-go-p99", "the same: p99, relative to the Go controller", 0.5, "times", _against_go("kube-burst", "p99_ms")
+    ),
+    Target(
+        "kube-floor-p99", "the same: p99, relative to the floor", 1.5, "times", _sides("kube-burst", FLOOR, "p99_ms")
+    ),
     Target(
         "kube-writes",
-        "the same: controller writes for each claim, besides the status of the pool, one write for many claims",
+        "the same: controller writes per claim, excluding the pool's status, one write for many claims",
         8,
         "",
         _own_writes("kube-burst"),
     ),
     Target(
         "kube-go-writes",
-        "the same: writes for each claim, of the Go controller's",
+        "the same: writes per claim, relative to the Go controller",
         0.5,
         "times",
         _against_go("kube-burst", "writes_per_claim"),

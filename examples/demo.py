@@ -1,8 +1,8 @@
-"""What Sandpool does, in a few seconds and a throw-away folder: a cluster, a warm pool, a claim, code in it, what that code cannot do.
+"""Shows what Sandpool does, in a few seconds and a temporary directory: a cluster, a warm pool, a claim, code in it, and what that code cannot do.
 
-`make demo` runs it. It needs no root where the kernel lets ordinary users make namespaces, no network, and nothing but this package.
-Every line that it prints was measured or tried just then, or when the node started on this machine: limits that do not hold here
-are not shown as such.
+`make demo` runs it. It needs only this package: no network, and no root if the kernel lets ordinary users create namespaces.
+Everything that it prints was measured in this run, or when the node started on this machine. Limits that this machine cannot enforce are
+not shown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POOL = "python"
 FIRST = ["python3", "-c", "print(6 * 7)"]
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HELD_BY = {"ephemeral-storage": "storage"}
-"""What `sandpool status` calls a limit of a pod, where it has another name for it."""
+"""Limits of a pod that have another name in `sandpool status`."""
 NAMESPACES = ("user", "pid", "mnt", "net", "ipc", "uts", "cgroup")
 
 SEE = """
@@ -83,7 +83,7 @@ def main() -> None:
         sys.exit("\nstopped; nothing is left")
     except SandpoolError as error:
         sys.exit(f"demo: {error}")
-    except BrokenPipeError:  # who read the output has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     print(f"\n{time.perf_counter() - began:.1f} s in all. Your turn: {bold('docs/tutorial/first-sandbox.md')}")
@@ -127,7 +127,7 @@ def use(secret: str) -> None:
 
 
 def compare_starts() -> None:
-    """What the same program takes here without any sandbox, to compare with."""
+    """Times the same program on this machine without a sandbox, for comparison."""
     program = shutil.which(FIRST[0], path=USUAL_PATH)
     if program is not None:
         done = taking("for comparison: the same first instruction here, outside of any sandbox")
@@ -138,7 +138,7 @@ def compare_starts() -> None:
 def print_sights(inside: dict[str, Any], outside: dict[str, Any]) -> None:
     words = {
         "user": "runs as user",
-        "host": "believes to be on",
+        "host": "sees as host name",
         "processes": "sees processes",
         "interfaces": "has network interfaces",
         "capabilities": "holds capabilities",
@@ -152,11 +152,14 @@ def print_sights(inside: dict[str, Any], outside: dict[str, Any]) -> None:
 
 def print_tries(outcomes: dict[str, str]) -> None:
     worked = "IT WORKED: please report this"
-    table(("it tries there to", "and gets", ""), [(what, refusal or worked, "") for what, refusal in outcomes.items()])
+    table(
+        ("a program in it tries to", "and gets", ""),
+        [(what, refusal or worked, "") for what, refusal in outcomes.items()],
+    )
 
 
 def print_limits(pod: str) -> None:
-    """What it can use at most, as far as this machine holds it, and what of the rest the pod itself says."""
+    """Prints the limits that this machine enforces, and the pod's notes about the others."""
     found = json.loads(ask("get", "pod", pod, "-o", "json"))
     unheld = json.loads(ask("status", "-o", "json"))["unheld"]
     limits = found["spec"]["containers"][0]["resources"]["limits"]
@@ -181,7 +184,7 @@ def table(titles: tuple[str, str, str], rows: list[tuple[str, str, str]]) -> Non
 
 @contextmanager
 def cluster(data: Path, ready: Callable[[], None]) -> Iterator[None]:
-    """`sandpool up` as a child in a session of its own: Ctrl-C reaches us alone, and we stop it in order."""
+    """Runs `sandpool up` as a child in its own session: Ctrl-C reaches only this program, which then stops the child."""
     for name in [name for name in os.environ if name.startswith("SANDPOOL_")]:
         del os.environ[name]
     os.environ["SANDPOOL_DATA_DIR"] = str(data)
@@ -204,7 +207,7 @@ def cluster(data: Path, ready: Callable[[], None]) -> Iterator[None]:
         ready()
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of it behind
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt the cleanup
         child.terminate()
         child.communicate()
 
@@ -217,7 +220,7 @@ def ask(*arguments: str) -> str:
 
 
 def taking(what: str) -> Callable[..., None]:
-    """Call what this gives when it is done: it says how long that took."""
+    """Starts timing a step. Call the result when the step is done: it prints how long it took."""
     began = time.perf_counter()
     if sys.stdout.isatty():
         print(f"{'…':>10}  {what}", end="\r", flush=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The objects and what becomes of them, command by command, in a throw-away directory. kubectl, where it is on the PATH, shows more.
+# Shows the objects and their lifecycle, command by command, in a temporary directory. With kubectl on the PATH, it shows more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
@@ -20,10 +20,10 @@ show python examples/01-pool-and-claim/claim.py
 if [ -n "$kubectl" ]; then
   show kubectl wait '--for=jsonpath={.status.readyReplicas}=3' sandboxwarmpool/python --timeout=60s
   show kubectl get sandboxwarmpools,sandboxclaims,sandboxes,pods
-  say "Code runs in it, and sees nothing of this machine"
+  say "Code runs in it, and cannot see this machine"
   box=$(kubectl get sandboxclaim mine -o 'jsonpath={.status.sandbox.name}')
   show kubectl exec "$box" -- python3 -c 'import os; print(6 * 7, "as process", os.getpid(), "of", sum(name.isdigit() for name in os.listdir("/proc")))'
-  say "Bad input is answered precisely"
+  say "Invalid input gets a precise error"
   printf '$ kubectl patch sandboxwarmpool python …\n'
   kubectl patch sandboxwarmpool python --type=merge -p '{"spec":{"replicas":"many"}}' || true
 fi
@@ -37,11 +37,11 @@ show sandpool up --detach --port 0 --no-pool
 show python examples/01-pool-and-claim/claim.py
 if [ -n "$kubectl" ]; then show kubectl get sandboxclaims,sandboxes; fi
 
-say "It can be backed up and restored while it runs"
+say "Back up and restore a running cluster"
 show sandpool backup "$here/backup.db"
 show sandpool restore "$here/backup.db"
 
-say "Access can be bound to one namespace"
+say "Give access to one namespace only"
 printf '$ sandpool token --namespace default --duration 1h > team.kubeconfig\n'
 sandpool token --namespace default --duration 1h >"$here/team.kubeconfig"
 if [ -n "$kubectl" ]; then

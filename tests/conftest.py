@@ -126,7 +126,8 @@ class FolderTimes:
         self.tests: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        folder = "/".join(report.nodeid.partition("::")[0].split("/")[:3][:-1])
+        parts = report.nodeid.partition("::")[0].split("/")[:-1]
+        folder = "/".join(parts[: 3 if "integration" in parts else 2])
         self.seconds[folder] += report.duration  # type: ignore[assignment]  # a Counter of floats
         self.tests[folder] += report.when == "call"
 

@@ -19,7 +19,7 @@ from sandpool.cli.main import build
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "command-line.md"
 PART = re.compile(r"(<!-- of: (?P<name>[a-z -]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 SHARED = {"Cluster": "cluster", "Output": "output"}
-"""Groups of flags that are told once."""
+"""Groups of flags that are documented once."""
 
 
 def written(page: str) -> str:
@@ -99,7 +99,7 @@ def group_of(one: Any) -> str:
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--check", action="store_true", help="only say whether the page is up to date")
+    options.add_argument("--check", action="store_true", help="only check whether the page is up to date")
     before = PAGE.read_text()
     after = written(before)
     if options.parse_args().check:

@@ -1,4 +1,4 @@
-"""Makes the files of the controller's image in a folder: the pinned requirements and our wheel, and nothing else.
+"""Makes the files of the controller's image in a directory: the pinned requirements and our wheel, and nothing else.
 
     python tools/controller_tree.py DIR [--python-version 3.13] [--architecture arm64] [--wheel FILE]
 
@@ -32,14 +32,14 @@ def build_wheel(into: Path) -> Path:
     return wheel
 
 
-def build_tree(folder: Path, wheel: Path, python_version: str, architecture: str = "") -> Path:
+def build_tree(directory: Path, wheel: Path, python_version: str, architecture: str = "") -> Path:
     """Only binary packages: nothing that is downloaded is executed."""
-    place = folder / PLACE
+    place = directory / PLACE
     place.mkdir(parents=True)
     install = (*PIP, "install", "--target", str(place), "--no-compile", "--only-binary=:all:", "--no-warn-conflicts")
     pinned = ROOT / "requirements/runtime.txt"
     _run(*install, *target(python_version, architecture), "--no-deps", "--require-hashes", "-r", str(pinned))
-    # By name and folder, not by path: pip would write down where the file was.
+    # By name and --find-links, not by path: pip would record the path.
     ours = f"sandpool=={wheel.name.split('-')[1]}"
     _run(*install, "--upgrade", "--no-deps", "--no-index", "--find-links", str(wheel.parent), ours)
     shutil.rmtree(place / "bin", ignore_errors=True)  # scripts that name this machine's interpreter
@@ -64,18 +64,18 @@ def _run(*command: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("directory", type=Path)
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     parser.add_argument("--python-version", default=here, help="of the base image's Python; default: %(default)s")
     parser.add_argument("--architecture", choices=MACHINES, default="", help="of the image; default: this machine's")
     parser.add_argument("--wheel", type=Path, help="default: built from this checkout")
     arguments = parser.parse_args()
-    folder: Path = arguments.folder.absolute()
-    if (folder / PLACE).exists():
-        raise SystemExit(f"{folder / PLACE} is there already; remove it, or name another folder")
+    directory: Path = arguments.directory.absolute()
+    if (directory / PLACE).exists():
+        raise SystemExit(f"{directory / PLACE} is there already; remove it, or name another directory")
     with tempfile.TemporaryDirectory(prefix="sandpool-wheel-") as scratch:
         wheel = arguments.wheel.absolute() if arguments.wheel else build_wheel(Path(scratch))
-        print(build_tree(folder, wheel, arguments.python_version, arguments.architecture))
+        print(build_tree(directory, wheel, arguments.python_version, arguments.architecture))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes what deploy/ and its reference page repeat of the code: definitions and rules of the chart, its schema, its values.
+"""Writes what deploy/ and its reference pages repeat from the code: CRDs, permissions, the kustomization, the chart's schema.
 
     python tools/deploy_files.py [--check]
 
@@ -17,10 +17,10 @@ from typing import Any
 import yaml
 
 from sandpool.install import rules
-from sandpool.install.access import RBAC
 from sandpool.install.objects import objects
 from sandpool.install.priority import priority
 from sandpool.install.router import router
+from sandpool.install.rules import RBAC
 from sandpool.install.settings import Settings
 from sandpool.model.crds import crds, to_yaml
 from sandpool.model.names import LABEL
@@ -49,14 +49,18 @@ TYPES = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "o
 
 
 def files() -> dict[Path, str]:
-    """Every file, whole."""
+    """Every generated file with its content."""
     values = CHART.joinpath("values.yaml").read_text()
     permissions = {
         part: [body for body in made if body["apiVersion"].startswith(RBAC)]
         for part, made in (("controller", objects(Settings(router=False))), ("router", router(Settings())))
     }
     return {
-        **{CHART / "crds" / f"{one['metadata']['name']}.yaml": to_yaml(one) for one in crds()},
+        **{
+            directory / f"{one['metadata']['name']}.yaml": to_yaml(one)
+            for one in crds()
+            for directory in (ROOT / "deploy/crds", CHART / "crds")
+        },
         CHART / "files/rules.yaml": _rules(),
         CHART / "values.schema.json": json.dumps(_schema(values), indent=2) + "\n",
         **{ROOT / f"deploy/rbac/{part}.yaml": _stream(bodies) for part, bodies in permissions.items()},
@@ -67,8 +71,8 @@ def files() -> dict[Path, str]:
 
 
 def _kustomization() -> dict[Path, str]:
-    """For who uses neither Helm nor our command: the same objects, and as a component what not everybody wants."""
-    folder, made = (
+    """The same objects for users of neither Helm nor `sandpool install`; optional ones as a component."""
+    directory, made = (
         ROOT / "deploy/kustomize",
         "# Made by tools/deploy_files.py; change it by a kustomization of your own.\n",
     )
@@ -83,9 +87,9 @@ def _kustomization() -> dict[Path, str]:
     component = {"apiVersion": f"{kustomize}/v1alpha1", "kind": "Component", "resources": ["priority.yaml"]}
     return {
         ROOT / "deploy/kustomization.yaml": made + to_yaml(base),
-        folder / "installation.yaml": made + _stream(bodies),
-        folder / "api-priority/kustomization.yaml": made + to_yaml(component),
-        folder / "api-priority/priority.yaml": made + _stream(priority()),
+        directory / "installation.yaml": made + _stream(bodies),
+        directory / "api-priority/kustomization.yaml": made + to_yaml(component),
+        directory / "api-priority/priority.yaml": made + _stream(priority()),
     }
 
 
@@ -152,9 +156,8 @@ def _at(known: Any, path: str) -> Any:
 def _page(values: str) -> str:
     head = (
         "# Values of the Helm chart\n\n"
-        "The chart is `deploy/helm/sandpool`. Unknown values and values of a wrong type are refused: "
-        "`values.schema.json` lies\nbeside them. How to install it is in [Install on Kubernetes]"
-        "(../how-to/install-on-kubernetes.md). This page is made from\n`values.yaml` by `tools/deploy_files.py`.\n\n"
+        "The chart is in `deploy/helm/sandpool`; [Install on Kubernetes](../how-to/install-on-kubernetes.md) shows how to use it. "
+        "Helm refuses unknown\nvalues and values of a wrong type (`values.schema.json`). This page is generated from `values.yaml`.\n\n"
         "| value | default | meaning |\n|---|---|---|\n"
     )
     return head + "".join(f"| `{path}` | `{default}` | {text} |\n" for path, default, text in documented(values))
@@ -163,20 +166,19 @@ def _page(values: str) -> str:
 def _permissions() -> str:
     head = (
         "# Permissions of the controller and of the router\n\n"
-        "All of them, and what each is for. `sandpool install` and the Helm chart grant these and no others; tests "
-        "compare them with\nevery call in the code. This page is made from `install/rules.py` by "
-        "`tools/deploy_files.py`.\n"
+        "Every permission, and what it is for. `sandpool install` and the Helm chart grant exactly these; tests compare them "
+        "with\nevery call in the code. This page is generated from `install/rules.py`.\n"
     )
     scopes = (
-        ("In every namespace, or in each one that is watched", rules.CORE),
-        ("There too, unless only sandboxes are served (`--no-extensions`)", rules.EXTENSIONS),
-        ("On what is in no namespace", rules.CLUSTER),
+        ("In all namespaces, or in each watched namespace", rules.CORE),
+        ("In the same namespaces, unless `--no-extensions` is set", rules.EXTENSIONS),
+        ("Cluster-wide", rules.CLUSTER),
         ("In the controller's own namespace", rules.OWN),
         ("Only with `rbac.adoptStorage` of the Helm chart", rules.STORAGE),
-        ("Of the router: in every namespace, or in each one that is served", rules.ROUTER_NAMESPACED),
-        ("Of the router: there too, unless `--no-activity`", rules.ROUTER_ACTIVITY),
-        ("Of the router: on what is in no namespace", rules.ROUTER_CLUSTER),
-        ("Of users of sandboxes: part of `edit`, the role of Kubernetes", rules.USERS),
+        ("The router: in all namespaces, or in each namespace that it serves", rules.ROUTER_NAMESPACED),
+        ("The router: in the same namespaces, unless `--no-activity` is set", rules.ROUTER_ACTIVITY),
+        ("The router: cluster-wide", rules.ROUTER_CLUSTER),
+        ("Users of sandboxes: aggregated to the ClusterRole `edit`", rules.USERS),
     )
     return head + "".join(f"\n## {title}\n\n{_table(table)}" for title, table in scopes)
 

@@ -1,4 +1,4 @@
-"""Makes src/sandpool/controlplane/apiserver/protobuf/fields.json from the Go types of a Kubernetes release.
+"""Makes src/sandpool/controlplane/apiserver/protobuf_fields.json from the Go types of a Kubernetes release.
 
     python tools/kubernetes_protobuf.py <directory of the Go module k8s.io/api> <directory of k8s.io/apimachinery> [--check]
 
@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-TARGET = Path(__file__).parent.parent / "src/sandpool/controlplane/apiserver/protobuf/fields.json"
+TARGET = Path(__file__).parent.parent / "src/sandpool/controlplane/apiserver/protobuf_fields.json"
 PACKAGES = ("core", "coordination", "networking", "node", "autoscaling", "authentication", "authorization")
 ROOTS = (
     *(f"core.{kind}" for kind in ("Namespace", "Pod", "Service", "PersistentVolumeClaim", "Event", "ConfigMap")),

@@ -1,8 +1,8 @@
-"""Packs folders as an image: an OCI archive that container engines import, made with the standard library only.
+"""Packs directories as an image: an OCI archive that container engines import, made with the standard library only.
 
-    python tools/oci_archive.py OUT.tar NAME FOLDER [FOLDER ...] [--env A=B] [--entrypoint WORD ...] [--user 65532]
+    python tools/oci_archive.py OUT.tar NAME DIRECTORY [DIRECTORY ...] [--env A=B] [--entrypoint WORD ...] [--user 65532]
 
-Each folder is a layer, the first one at the bottom. The same folders make the same bytes: entries are sorted, and the only time
+Each directory is a layer, the first one at the bottom. The same directories make the same bytes: entries are sorted, and the only time
 written is SOURCE_DATE_EPOCH (0 if unset). Import it with `ctr images import`, `podman load -i` or `skopeo copy oci-archive:…`.
 """
 
@@ -69,21 +69,21 @@ def moment() -> int:
     return int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
 
 
-def layer(folder: Path, scratch: Path) -> Blob:
-    """A folder as one compressed layer. Owners and modes are kept for a base system (run as root), else they are root's."""
+def layer(directory: Path, scratch: Path) -> Blob:
+    """A directory as one compressed layer. Owners and modes are kept for a base system (run as root), else they are root's."""
     descriptor, name = tempfile.mkstemp(dir=scratch, suffix=".tar.gz")
     with open(descriptor, "wb") as file:
         packed = _Hashed(file)
         with gzip.GzipFile(filename="", mode="wb", fileobj=cast(IO[bytes], packed), mtime=0, compresslevel=6) as zipped:
             plain = _Hashed(cast(IO[bytes], zipped))
             with tarfile.open(mode="w|", fileobj=cast(IO[bytes], plain), format=tarfile.PAX_FORMAT) as archive:
-                for path in _walk(folder):
-                    _add(archive, folder, path)
+                for path in _walk(directory):
+                    _add(archive, directory, path)
     return Blob(packed.digest, packed.size, Path(name), plain.digest)
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.iterdir()):
+def _walk(directory: Path) -> Iterator[Path]:
+    for path in sorted(directory.iterdir()):
         if path.name == "__pycache__":
             continue
         yield path
@@ -91,9 +91,9 @@ def _walk(folder: Path) -> Iterator[Path]:
             yield from _walk(path)
 
 
-def _add(archive: tarfile.TarFile, folder: Path, path: Path) -> None:
-    entry = archive.gettarinfo(path, str(path.relative_to(folder)))
-    if entry is None:  # a socket: nothing that an image can hold
+def _add(archive: tarfile.TarFile, directory: Path, path: Path) -> None:
+    entry = archive.gettarinfo(path, str(path.relative_to(directory)))
+    if entry is None:  # a socket: an image cannot contain it
         return
     entry.mtime = moment()
     entry.uname = entry.gname = ""
@@ -134,11 +134,11 @@ def config(image: Image, layers: list[Blob], architecture: str) -> Blob:
     )
 
 
-def pack(target: Path, image: Image, folders: list[Path]) -> str:
-    """Writes the archive whole or not at all, and answers the manifest's digest."""
+def pack(target: Path, image: Image, directories: list[Path]) -> str:
+    """Writes the archive whole or not at all, and returns the manifest's digest."""
     architecture = MACHINES.get(platform.machine(), platform.machine())
     with tempfile.TemporaryDirectory(prefix="sandpool-image-") as scratch:
-        layers = [layer(folder, Path(scratch)) for folder in folders]
+        layers = [layer(directory, Path(scratch)) for directory in directories]
         settings = config(image, layers, architecture)
         manifest = blob(
             {
@@ -175,17 +175,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("target", type=Path)
     parser.add_argument("name", help="for example registry.example.com/sandpool-controller:0.1.0")
-    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("directories", type=Path, nargs="+")
     parser.add_argument("--env", action="append", default=[], help="A=B; again for each")
     parser.add_argument("--entrypoint", action="append", default=[], help="one word; again for each")
     parser.add_argument("--user", default=Image.__dataclass_fields__["user"].default)
     parser.add_argument("--workdir", default="/")
     given = parser.parse_args()
-    for folder in given.folders:
-        if not folder.is_dir():
-            raise SystemExit(f"{folder} is not a folder")
+    for directory in given.directories:
+        if not directory.is_dir():
+            raise SystemExit(f"{directory} is not a directory")
     image = Image(given.name, tuple(given.env), tuple(given.entrypoint), given.user, given.workdir)
-    print(pack(given.target, image, given.folders))
+    print(pack(given.target, image, given.directories))
 
 
 if __name__ == "__main__":

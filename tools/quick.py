@@ -23,7 +23,7 @@ def changed() -> list[str]:
 
 
 def tests_of(paths: Iterable[str], exists: set[str]) -> list[str]:
-    """The folders and files to run. Pure: `exists` holds every folder and file below `tests/`."""
+    """The directories and files to run. Pure: `exists` has every directory and file below `tests/`."""
     found: set[str] = set()
     for path in paths:
         if not path.endswith(".py"):
@@ -35,9 +35,9 @@ def tests_of(paths: Iterable[str], exists: set[str]) -> list[str]:
         if path.startswith("src/sandpool/"):
             parts = Path(path).relative_to("src/sandpool").parts[:-1]
             while parts:
-                folder = "/".join(("tests/unit", *parts))
-                if folder in exists:
-                    found.add(folder)
+                directory = "/".join(("tests/unit", *parts))
+                if directory in exists:
+                    found.add(directory)
                     break
                 parts = parts[:-1]
     return sorted(one for one in found if not any(one != other and one.startswith(f"{other}/") for other in found))

@@ -1,8 +1,8 @@
 """Writes the pages of docs/reference that repeat the code: the kinds, the SDK, and the tables of reasons and Events.
 
-Metrics, flags and permissions have pages of their own making, which tests compare with the code.
+The pages of metrics, flags and permissions are written elsewhere; tests compare them with the code.
 
-With --check it only says which pages are not as they would be written, and fails if there are any.
+With --check it writes nothing, names the pages that are out of date, and fails if there are any.
 """
 
 from __future__ import annotations
@@ -10,12 +10,82 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-from kinds_page import kinds_page
 from sandpool.model import event_reasons, reasons
+from sandpool.model.kinds import OURS
+from sandpool.model.schemas import structural
 from sdk_page import sdk_page
+
+Json = dict[str, Any]
+
+HEAD = """\
+# The four kinds
+
+Every field, from the types in `src/sandpool/model`; [deploy/crds](../../deploy/crds) holds the same as CustomResourceDefinitions, and `kubectl
+explain` shows it, too. Beside these, every object has the usual `metadata`. Fields of pods, of claims for storage and of policies are those of
+Kubernetes and are not repeated; [pods.md](pods.md) says which of them mean something on one machine.
+"""
+
+
+def kinds_page() -> str:
+    return HEAD + "".join(_kind(resource) for resource in OURS)
+
+
+def _kind(resource: Any) -> str:
+    schema = structural(resource)
+    names = ", ".join(f"`{name}`" for name in (resource.plural, *resource.short_names))
+    lines = [
+        f"\n## {resource.kind}",
+        f"\n{schema.get('description', '')}",
+        f"\n`{resource.api_version}`; {names}.\n",
+        "| field | type | meaning |",
+        "|---|---|---|",
+    ]
+    for part in ("spec", "status"):
+        found = schema["properties"].get(part)
+        if found is not None:
+            required = part in schema.get("required", ())
+            lines += [
+                _row(path, field, needed) for path, field, needed in ((part, found, required), *_fields(part, found))
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def _fields(path: str, schema: Json) -> Iterator[tuple[str, Json, bool]]:
+    inner, suffix = (schema["items"], "[]") if schema.get("type") == "array" and "items" in schema else (schema, "")
+    properties = inner.get("properties", {})
+    if not all("description" in field for field in properties.values()):
+        return  # a type of Kubernetes, which says nothing about its fields here
+    for name, field in properties.items():
+        below = f"{path}{suffix}.{name}"
+        yield below, field, name in inner.get("required", ())
+        yield from _fields(below, field)
+
+
+def _row(path: str, field: Json, required: bool) -> str:
+    says = [field.get("description", "")]
+    if "enum" in field:
+        says.append("One of " + ", ".join(f"`{word}`" for word in field["enum"]) + ".")
+    if "default" in field:
+        says.append(f"Default: `{field['default']}`.")
+    if required:
+        says.append("Required.")
+    return f"| `{path}` | {_type(field)} | {' '.join(filter(None, says))} |".replace("\n", " ").replace("<", "&lt;")
+
+
+def _type(field: Json) -> str:
+    if field.get("x-kubernetes-int-or-string"):
+        return "number or text"
+    kind = str(field.get("type", "object"))
+    if kind == "array":
+        return f"list of {_type(field['items'])}" if "items" in field else "list"
+    if kind == "object" and isinstance(field.get("additionalProperties"), dict):
+        return f"map of {_type(field['additionalProperties'])}"
+    return {"date-time": "time", "int32": "number", "int64": "number"}.get(str(field.get("format")), kind)
+
 
 PAGES = Path(__file__).parent.parent / "docs/reference"
 
@@ -54,7 +124,7 @@ def main() -> int:
             if not check:
                 path.write_text(new)
     for name in stale:
-        print(f"docs/reference/{name} {'is not as the code says; run `make reference`' if check else 'written'}")
+        print(f"docs/reference/{name} {'is out of date; run `make reference`' if check else 'written'}")
     return 1 if check and stale else 0
 
 

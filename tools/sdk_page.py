@@ -1,4 +1,4 @@
-"""docs/reference/sdk.md: every public name of the package, with the words of its docstrings."""
+"""docs/reference/sdk.md: every public name of the package, with its docstring."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from sandpool.sdk._sync import file_watch, files, process, stream
 HEAD = """\
 # The Python SDK
 
-Everything that `from sandpool import …` gives, from its docstrings. `AsyncSandbox` and the other names with `Async` in front are the same with
-`await`, `async with` and `async for`; only the others are shown. [The tutorial](../tutorial/first-sandbox.md) begins at the beginning; how a
-cluster is found is in [Connect to a cluster](../how-to/connect.md).
+Every name that you can import from `sandpool`. `AsyncSandbox` and the other names with `Async` in front have the same methods with
+`await`, `async with` and `async for`, and are not repeated. To learn the SDK, start with [the tutorial](../tutorial/first-sandbox.md); [Connect to a
+cluster](../how-to/connect.md) explains how it finds a cluster.
 
-A `Command` is text, which goes through a shell, or a list of words, which does not. A `Source` is bytes, text, an open file or something that
-gives bytes piece by piece. A `RemotePath` is in the sandbox, a `LocalPath` here; both are text or a path. `Progress` is a function that is called with
-the bytes done and the bytes in all.
+A `Command` is a string, which a shell runs, or a list of strings, which runs without a shell. A `Source` is bytes, text, an open file or an
+iterable of bytes. A `RemotePath` is in the sandbox, a `LocalPath` on your machine; both are strings or path objects. `Progress` is a function that is
+called with the bytes done and the total.
 """
 ERRORS = """\
-Everything that the SDK raises on purpose is a `SandpoolError`, can be imported from `sandpool`, and stands in this tree. A name in brackets is another
-class that it is as well, so either can be caught. What is wrong with an argument is Python's own `TypeError` or `ValueError`.
+Every error of the SDK is a `SandpoolError`, can be imported from `sandpool`, and is in this tree. A name in brackets is an additional base
+class, so you can catch either. Invalid arguments raise Python's own `TypeError` or `ValueError`.
 """
 FIRST = ("Sandbox", "Result", "Process", "Terminal", "Files", "Connection", "Config", "SandboxInfo", "State")
 HANDED_OUT = {
@@ -38,8 +38,8 @@ HANDED_OUT = {
     "Watch": file_watch.Watch,
     "Captured": values.Captured,
 }
-"""What methods give and nobody makes."""
-INNER = {"Connection": {"router", "bearer", "renew", "cluster", "resolved"}}
+"""Classes that methods return and users never construct."""
+INNER = {"Connection": {"router", "bearer", "renew", "cluster", "resolved", "mark", "claim_watch"}}
 """Public for the other modules of the SDK, not for users; so is each `of`, which reads what a daemon says."""
 
 
@@ -53,7 +53,7 @@ def sdk_page() -> str:
     parts = [
         HEAD,
         *(_class(name, classes[name]) for name in order),
-        "\n## Handed out\n\nWhat some of these methods give; none of them is made by hand.\n",
+        "\n## Returned objects\n\nSome of these methods return them; you never construct them yourself.\n",
         *(_class(name, thing, "###") for name, thing in beside.items()),
         "\n## Errors\n\n",
         ERRORS,

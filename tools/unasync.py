@@ -1,7 +1,7 @@
-"""Makes sdk/_sync/ from sdk/_async/: the same program without await. `--check` only says whether they fit.
+"""Makes sdk/_sync/ from sdk/_async/: the same program without await. `--check` only checks that they match.
 
-Works on tokens, so strings and comments are touched by words of RULES alone. What cannot be said in both worlds lives in
-transport.py and meeting.py, which each has by hand.
+Works on tokens, so strings and comments are changed only by RULES. What differs in more than that is in transport.py and
+sync_primitives.py, which are written by hand for both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SDK = ROOT / "src" / "sandpool" / "sdk"
-BY_HAND = {"transport.py", "meeting.py", "__init__.py"}
+BY_HAND = {"transport.py", "sync_primitives.py", "__init__.py"}
 
 NAMES = {
     "__aenter__": "__enter__",

@@ -1,4 +1,4 @@
-"""The same without kubectl: a template, a warm pool, and a claim that is Ready as soon as it is asked for."""
+"""The same as run.sh, without kubectl: creates a template, a warm pool and a claim, and prints when each is ready."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 
 
 async def ensure(api: Api, resource: Resource[Any], name: str, namespace: str) -> bool:
-    """Creates what the file says; whether it was not there yet."""
+    """Creates the object of the file. False if it exists already."""
     body = yaml.safe_load((HERE / f"{name}.yaml").read_text())
     try:
         await api.create(resource, body, namespace)
@@ -38,7 +38,7 @@ async def ensure(api: Api, resource: Resource[Any], name: str, namespace: str) -
 
 
 async def until(api: Api, resource: Resource[T], name: str, namespace: str, holds: Callable[[T], bool]) -> T:
-    """The object, once that holds of it; told by a watch, so nothing is polled."""
+    """Waits until `holds` is true of the object, with a watch instead of polling, and returns the object."""
     async with api.watch(resource, namespace, fields=f"metadata.name={name}", initial=True) as events:
         async for event in events:
             if event.object is not None and holds(event.object):
@@ -47,7 +47,7 @@ async def until(api: Api, resource: Resource[T], name: str, namespace: str, hold
 
 
 async def main() -> None:
-    config = load_config(os.environ, Path.home())  # as kubectl finds it: $KUBECONFIG, else ~/.kube/config
+    config = load_config(os.environ, Path.home())  # like kubectl: $KUBECONFIG, else ~/.kube/config
     namespace = config.namespace
     async with connect(config, clock=SystemClock(), draw=random.random, env=os.environ) as api, asyncio.timeout(60):
         await ensure(api, TEMPLATES, "template", namespace)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A template changes: unclaimed members are replaced a few at a time, a claimed sandbox is left alone.
-# Needs a cluster that KUBECONFIG names (`sandpool up`).
+# KUBECONFIG must name a cluster (`sandpool up`).
 set -euo pipefail
 cd "$(dirname "$0")"
 show() { printf '$ %s\n' "$*"; "$@"; }
@@ -26,7 +26,7 @@ taken=$(kubectl get sandboxclaim at-work -o 'jsonpath={.status.sandbox.name}')
 all_have 1
 show kubectl get sandboxes -l "$members" -o "$columns"
 
-echo "# The new release rolls through the pool, as its counts show"
+echo "# The new release rolls out to the pool; the counts show its progress"
 seen=$(mktemp)
 kubectl get sandboxwarmpool rolling --watch -o "$counts" >"$seen" &
 watch=$!
@@ -37,7 +37,7 @@ all_have 2
 kubectl wait '--for=jsonpath={.status.updatedReadyReplicas}=4' sandboxwarmpool/rolling --timeout=60s
 cat "$seen"
 
-echo "# Members have the new release; the claimed sandbox keeps the one it was made of"
+echo "# Members have the new release; the claimed sandbox keeps the one that it was created with"
 show kubectl get sandboxes -l "$members" -o "$columns"
 show kubectl get sandbox "$taken" -o "$columns"
 show kubectl delete sandboxclaim at-work

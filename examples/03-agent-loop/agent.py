@@ -1,11 +1,11 @@
-"""An agent that solves a task by writing code, running it in a sandbox and reading what comes back.
+"""An agent that solves a task by writing code, running it in a sandbox and reading the output.
 
     sandpool up --detach
     python examples/03-agent-loop/agent.py
 
-The loop is the one of every code-running agent: ask the model, run what it wrote, show it the output, until it is satisfied. What
-the model writes never touches this machine: it runs in a sandbox that was ready before, and is thrown away at the end. The model
-here is a script of three answers, the first of them wrong, so that the example needs no key; put your own behind `Model`.
+This is the loop of every agent that runs code: ask the model, run what it wrote, show it the output, until it has an answer. The
+model's code never runs on this machine, only in a sandbox from the warm pool, which is deleted at the end. The model in this example is a
+script of three answers, the first of them wrong, so that you need no API key. Implement `Model` to use your own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_TURNS = 6
 
 @dataclass(frozen=True)
 class Turn:
-    """What the model wants: run this code, or say this and stop."""
+    """What the model wants: run this code, or give this answer and stop."""
 
     code: str = ""
     answer: str = ""
@@ -31,13 +31,13 @@ class Turn:
 
 class Model(Protocol):
     def next(self, task: str, seen: list[str]) -> Turn:
-        """`seen` is everything that the code so far has printed."""
+        """`seen` is the output of each step so far."""
         ...
 
 
 @dataclass
 class Scripted:
-    """Stands in for a language model: a first try that trips over a bad row, a second one that does not."""
+    """A scripted replacement for a language model: its first try fails on a bad row, its second does not."""
 
     turns: Iterator[Turn] = field(
         default_factory=lambda: iter(

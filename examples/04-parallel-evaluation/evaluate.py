@@ -1,11 +1,10 @@
-"""Evaluates many programs at once, each in a sandbox of its own.
+"""Evaluates many programs at once, each in its own sandbox.
 
     sandpool up --detach
     python examples/04-parallel-evaluation/evaluate.py
 
-Thirty candidates for a function are graded against tests: some are right, some wrong, some never end, one tries to cheat by looking
-for the answers on the disk. Each grade comes from a sandbox that nobody used before and nobody uses again. A few run at a time; the pool
-of warm sandboxes refills while they do.
+Thirty candidates for a function are graded against tests: some are right, some wrong, some never end, and one tries to cheat by looking
+for the answers on the disk. Each one runs in a new sandbox that is never reused. A few run at a time, while the pool refills.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections import Counter
 from sandpool import AsyncConnection, AsyncSandbox
 
 AT_ONCE = 6
-SECONDS = 5  # for one program; a right one needs a fraction of the first
+SECONDS = 5  # for one program; a correct one needs a fraction of a second
 CASES = "".join(f"assert fib({n}) == {value}\n" for n, value in ((0, 0), (1, 1), (10, 55), (20, 6765)))
 RIGHT = "def fib(n):\n    a, b = 0, 1\n    for _ in range(n):\n        a, b = b, a + b\n    return a\n"
 WRONG = "def fib(n):\n    return n\n"
@@ -37,7 +36,7 @@ async def grade(program: str, turn: asyncio.Semaphore, connection: AsyncConnecti
 async def main() -> None:
     began = time.perf_counter()
     turn = asyncio.Semaphore(AT_ONCE)
-    async with AsyncConnection() as connection:  # shared: a claim then costs no handshake of its own
+    async with AsyncConnection() as connection:  # shared, so that claims need no TLS handshake of their own
         grades = Counter(await asyncio.gather(*(grade(program, turn, connection) for program in CANDIDATES)))
     for grade_, count in grades.most_common():
         print(f"{count:3}  {grade_}")

@@ -4,8 +4,8 @@
     python examples/05-web-app/serve.py           # starts it, visits it, stops it
     python examples/05-web-app/serve.py --stay    # keeps it up until Ctrl-C; open the address in a browser
 
-The sandbox has no way to listen on this machine. `box.url(port)` is an address of the router that carries a signed token for
-exactly this port of this sandbox, so it works in a browser, and nobody can guess another one.
+A sandbox cannot listen on this machine. `box.url(port)` is an address of the router with a signed token for exactly this port of this
+sandbox, so it works in a browser, and nobody can guess the address of another one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def visit(address: str) -> dict[str, object]:
 
 
 def first_visit(address: str, app: Process) -> dict[str, object]:
-    """As soon as it listens; until then the router answers 502, that nobody does."""
+    """Retries until the app listens; before that, the router answers 502."""
     deadline = time.monotonic() + 30
     while True:
         try:

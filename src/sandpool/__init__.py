@@ -1,4 +1,4 @@
-"""Isolated computers for AI agents, ready before they are asked for.
+"""Warm, isolated sandboxes for AI agents.
 
 `from sandpool import Sandbox` is what most programs need; `AsyncSandbox` is the same with await. Names are loaded when they are
 first used, so that importing the package costs next to nothing.

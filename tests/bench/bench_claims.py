@@ -20,27 +20,27 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from sandpool.app.controllers import Controllers, Telling, assemble
+from sandpool.app.controllers import Controllers, Observability, assemble
 from sandpool.base.clock import SystemClock
 from sandpool.base.interpreter import collect_quietly, settle_interpreter
 from sandpool.controlplane.api import LocalApi
-from sandpool.controlplane.garbage_collection import Collector
+from sandpool.controlplane.garbage_collection import GarbageCollector
 from sandpool.controlplane.namespaces import ensure_namespaces
 from sandpool.controlplane.objects.objects import Objects
 from sandpool.controlplane.objects.uids import NewUids
 from sandpool.controlplane.store.sqlite_log import SqliteLog
 from sandpool.controlplane.store.store import Observer, Store
 from sandpool.kube.api import Api
-from sandpool.kube.lanes import LaneGate
+from sandpool.kube.priority_gate import PriorityGate
 from sandpool.loop.manager import Manager
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS, POOLS, TEMPLATES
 from sandpool.model.reasons import Type
 from sandpool.node.kubelet.agent import Kubelet
-from sandpool.node.runtimes.fake import HollowBackend
-from support.counting_api import CountingApi
-from support.full_pool import fill
+from sandpool.node.runtimes.fake import FakeBackend
+from support.api.counting_api import CountingApi
+from support.api.full_pool import fill
 
 POOL, BURST, BURSTS = 600, 300, 5
 SIZES = (100, 1_000, 10_000)
@@ -49,7 +49,7 @@ ONE_BY_ONE = 100
 
 @asynccontextmanager
 async def a_cluster(
-    members: int, node: bool, telling: Telling | None = None, observer: Observer | None = None
+    members: int, node: bool, observability: Observability | None = None, observer: Observer | None = None
 ) -> AsyncIterator[tuple[Api, CountingApi, Controllers]]:
     """On a durable store. With `members` the pool is there from the start; with a node it can be refilled."""
     with tempfile.TemporaryDirectory() as folder:
@@ -61,16 +61,18 @@ async def a_cluster(
         if members:
             await fill(user, members)
         counting = CountingApi(LocalApi(objects))
-        controllers = assemble(counting, clock, Random(1).random, telling or Telling(), gate=LaneGate(clock, width=400))
-        objects.outright.granter = controllers.claim.outright
+        gate = PriorityGate(clock, width=400)
+        controllers = assemble(
+            counting, clock, Random(1).random, observability or Observability(), gate=gate, hooks=objects.hooks
+        )
         manager, stop = Manager(controllers.parts()), asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            background = [group.create_task(Collector(store, objects, clock).run())]
+            background = [group.create_task(GarbageCollector(store, objects, clock).run())]
             if node:
-                kubelet = Kubelet(LocalApi(objects), HollowBackend(clock), clock)
+                kubelet = Kubelet(LocalApi(objects), FakeBackend(clock), clock)
                 background.append(group.create_task(kubelet.run()))
                 await kubelet.ready.wait()
-            background.append(group.create_task(collect_quietly(clock, lambda: controllers.rush.calm)))
+            background.append(group.create_task(collect_quietly(clock, lambda: controllers.urgent.idle)))
             running = group.create_task(manager.run(stop))
             await manager.ready.wait()
             settle_interpreter()

@@ -22,8 +22,8 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from support.boxd_daemon import TOKEN
-from support.sdk_box import AsyncBox, SyncBox
+from support.network.boxd_daemon import TOKEN
+from support.network.sdk_box import AsyncBox, SyncBox
 
 
 def daemon(root: Path) -> tuple[subprocess.Popen[str], int]:

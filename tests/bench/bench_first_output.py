@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.bench_router import Box
 from sandpool import AsyncConnection, AsyncSandbox, Config, Connection, Sandbox
-from support.cluster import Cluster, sandpool, stop
+from support.product.cluster import Cluster, sandpool, stop
 
 BARE = "/usr/bin/python3"
 PROGRAM = ["-c", "print(1)"]

@@ -1,6 +1,6 @@
 """What one claim costs inside the process: CPU, commits, reconciles, calls and encodings, by counts rather than by the clock.
 
-A burst of 300 claims on a pool of 600, hollow pods, a durable store, everything in this process. CPU is process time (all threads);
+A burst of 300 claims on a pool of 600, fake pods, a durable store, everything in this process. CPU is process time (all threads);
 a last burst runs under a profiler that only counts. Prints; asserts nothing. `--bursts N` for a longer run.
 """
 
@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from bench_claims import BURST, POOL, Latencies, a_cluster, filled
 
-from sandpool.app.controllers import Controllers, Telling
+from sandpool.app.controllers import Controllers, Observability
 from sandpool.controlplane.store.errors import StoreFailed
 from sandpool.controlplane.store.log import Commit
 from sandpool.kube.api import Api
@@ -102,17 +102,17 @@ async def burst(
 
 
 async def main(bursts: int) -> None:
-    telling, commits = Telling(), Commits()
-    async with a_cluster(0, True, telling, commits) as (user, counting, controllers):
+    observability, commits = Observability(), Commits()
+    async with a_cluster(0, True, observability, commits) as (user, counting, controllers):
         await full_pool(user, controllers)
         print(f"{'burst':>6} {'p50':>8} {'p99':>8} {'CPU to Ready':>13} {'CPU in all':>11}   per claim")
         spent: list[tuple[float, float]] = []
         for number in range(bursts):
-            before, made, writes = reconciles(telling.metrics), commits.made, commits.writes
+            before, made, writes = reconciles(observability.metrics), commits.made, commits.writes
             counting.clear()
             times, served, total = await burst(user, controllers, number)
             spent.append((served, total))
-            done = reconciles(telling.metrics) - before
+            done = reconciles(observability.metrics) - before
             print(
                 f"{number + 1:>6} {times[BURST // 2] * 1e3:>5.0f} ms {times[int(BURST * 0.99)] * 1e3:>5.0f} ms "
                 f"{served * 1e3:>10.2f} ms {total * 1e3:>8.2f} ms   "

@@ -53,7 +53,7 @@ class Server:
     def __init__(self, folder: Path) -> None:
         code = (
             "import os, sys; os.sched_setaffinity(0, {0}); sys.path.insert(0, sys.argv[2])\n"
-            "import uvloop, gc; from pathlib import Path; from support.local_server import _main\n"
+            "import uvloop, gc; from pathlib import Path; from support.api.local_server import _main\n"
             "gc.freeze(); uvloop.run(_main(Path(sys.argv[1])))\n"
         )
         tests = str(Path(__file__).parent.parent)

@@ -20,8 +20,7 @@ import uvloop
 from sandpool.controlplane.api import LocalApi
 from sandpool.controlplane.objects.objects import Objects
 from sandpool.controlplane.objects.options import WatchQuery
-from sandpool.controlplane.store.log import Commit
-from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.log import Commit, MemoryLog
 from sandpool.controlplane.store.sqlite_log import SqliteLog
 from sandpool.controlplane.store.store import NullObserver, Store
 from sandpool.model import kinds

@@ -9,14 +9,15 @@ released. After each step the resident size of the server is printed, and how mu
 from __future__ import annotations
 
 import argparse
-import subprocess
+import asyncio
 import sys
 import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from support.cluster import COMMAND, Cluster, sandpool, stop
+from sandpool.load.scenario import Failed, run_load_command
+from support.product.cluster import Cluster, sandpool, stop
 
 
 def resident(pid: int) -> int:
@@ -27,9 +28,11 @@ def resident(pid: int) -> int:
 
 
 def serve(cluster: Cluster, claims: int, rate: float) -> None:
-    command = ["load", "rate", "--rate", f"{rate:g}", "--for", f"{claims / rate:g}s", "--pool", "python"]
-    command += ["--dwell", "100ms", "--no-watch-sandboxes", *cluster.flag]
-    subprocess.run([*COMMAND, *command], capture_output=True, timeout=300 + 2 * claims / rate, check=True)
+    arguments = ["rate", "--rate", f"{rate:g}", "--for", f"{claims / rate:g}s", "--pool", "python"]
+    arguments += ["--dwell", "100ms", "--no-watch-sandboxes", *cluster.flag]
+    found = asyncio.run(run_load_command(*arguments, timeout=300 + 2 * claims / rate))
+    if found["failed"]:
+        raise Failed(f"{found['failed']} of {found['claims']} claims failed")
 
 
 def main() -> None:

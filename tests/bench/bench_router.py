@@ -73,7 +73,7 @@ def serve_file(path: str) -> None:
 
 
 def serve_router(upstream: str) -> None:
-    from support.router_line import OpenGate, router
+    from support.network.router_server import OpenGate, router
 
     async def main() -> None:
         gate = OpenGate(int(upstream))

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import uvloop
 
-from sandpool.controlplane.store.log import Commit
-from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.log import Commit, MemoryLog
 from sandpool.controlplane.store.sqlite_file import connect, create
 from sandpool.controlplane.store.sqlite_log import SqliteLog
 from sandpool.controlplane.store.store import NullObserver, Store

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.kube_fixture import hold_server, leave_out
+from support.kube.fixture import hold_server, leave_out
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from support import kube_server
-from support.kube_fixture import leave_out
-from support.kubectl import Kubectl
-from support.kubectl_anywhere import Anywhere
+from support.kube import server as kube_server
+from support.kube.fixture import leave_out
+from support.kube.kubectl import Kubectl
+from support.kube.kubectl_anywhere import Anywhere
 
 
 @pytest.fixture(scope="module")

@@ -21,17 +21,17 @@ from sandpool.install.settings import Settings
 from sandpool.model.blueprint import secure_pod_spec
 from sandpool.model.container_defaults import STANDARD, ContainerDefaults, amounts
 from sandpool.model.template import SandboxTemplate
-from support.cluster import sandpool
-from support.helm import CHART, NAMESPACE, by_identity, documents, helm, rendered, template
-from support.kube_server import KubeServer
-from support.kubectl import Kubectl
+from support.kube.helm import CHART, NAMESPACE, by_identity, documents, helm, rendered, template
+from support.kube.kubectl import Kubectl
+from support.kube.server import KubeServer
+from support.product.cluster import sandpool
 
 pytestmark = pytest.mark.kube
 GUIDE = CHART.parents[2] / "docs/how-to/install-on-kubernetes.md"
 INSTALLERS = ("app.kubernetes.io/managed-by", "helm.sh/chart")
 """Labels that say who installed it: these differ."""
 WHOLE = ("--include-crds", "--set", "namespace.create=true")
-VARIANTS = {
+VARIANTS: dict[str, Any] = {
     "default": {},
     "everything": {
         "watchNamespaces": ["default", "red"],
@@ -252,7 +252,7 @@ def test_without_notes_of_activity_the_router_changes_nothing(tmp_path: Path) ->
 
 def test_sandboxes_let_the_router_in(tmp_path: Path) -> None:
     """By the label that the NetworkPolicy of templates asks for, whatever labels an operator adds."""
-    for values in ({}, VARIANTS["a router with everything"]):
+    for values in ({}, VARIANTS["a router with everything"]):  # type: ignore[var-annotated]
         found = with_values(values, tmp_path)
         labels = deployment_of(found, "router")["spec"]["template"]["metadata"]["labels"]
         assert labels["app"] == "sandbox-router"

@@ -11,7 +11,7 @@ import yaml
 
 from sandpool.cli.controller_flags import DOMAINS_FILE, MemberFlags
 from sandpool.install.priority import priority
-from support.helm import CHART, by_identity, rendered
+from support.kube.helm import CHART, by_identity, rendered
 
 pytestmark = pytest.mark.kube
 ROUTER_GUIDE = CHART.parents[2] / "docs/how-to/router-on-kubernetes.md"

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from sandpool.version import __version__
-from support.helm import CHART
+from support.kube.helm import CHART
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools/deploy_files.py"

@@ -90,7 +90,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 def packed(target: Path, *folders: Path, **environment: str) -> Archive:
     flags = ("--env", "PYTHONPATH=/opt/x", "--entrypoint", "python3", "--entrypoint", "/opt/x/run.py")
-    done = tool("oci_archive.py", str(target), "example.org/x:1", *map(str, folders), *flags, **environment)
+    done = tool("oci_archive.py", str(target), "example.org/x:1", *map(str, folders), *flags, **environment)  # type: ignore[arg-type]
     archive = Archive(target)
     assert done.stdout.strip() == archive.digest
     return archive
@@ -127,13 +127,18 @@ def test_the_same_folders_make_the_same_bytes(tmp_path: Path, folders: tuple[Pat
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     done = tool("oci_archive.py", str(tmp_path / "image.tar"), "x", str(tmp_path / "none"), check=False)
-    assert (done.returncode, done.stderr) == (1, f"{tmp_path / 'none'} is not a folder\n")
+    assert (done.returncode, done.stderr) == (1, f"{tmp_path / 'none'} is not a directory\n")
     assert not (tmp_path / "image.tar").exists()
 
 
 def alone(tree: Path, *arguments: str) -> str:
     """The command with the tree's packages and no others, as nobody in particular and with nothing to write to."""
-    environment = {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/", "PATH": "/usr/bin:/bin"}
+    environment: dict[str, Any] = {
+        "PYTHONPATH": str(tree),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOME": "/",
+        "PATH": "/usr/bin:/bin",
+    }
     command = [sys.executable, "-S", "-W", "error", "-m", "sandpool", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment, cwd="/")
     return done.stdout

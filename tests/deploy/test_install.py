@@ -16,10 +16,10 @@ from sandpool.install.objects import objects
 from sandpool.install.rules import CLUSTER
 from sandpool.install.settings import Settings
 from sandpool.model.crds import crds
-from support.cluster import running_cluster, sandpool
-from support.helm import by_identity, documents
-from support.kube_server import KubeServer
-from support.scripted_peer import answer, forever, scripted_peer
+from support.kube.helm import by_identity, documents
+from support.kube.server import KubeServer
+from support.network.scripted_peer import answer, forever, scripted_peer
+from support.product.cluster import running_cluster, sandpool
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[tuple[str, str, str], dict[str, object]]:

@@ -13,8 +13,8 @@ import yaml
 from sandpool.install.objects import objects
 from sandpool.install.priority import priority
 from sandpool.install.settings import Settings
-from support.helm import by_identity, documents
-from support.kubectl import kubectl_path
+from support.kube.helm import by_identity, documents
+from support.kube.kubectl import kubectl_path
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 pytestmark = pytest.mark.kubectl

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import Histogram
 
 from sandpool.telemetry.families import ALL
 from sandpool.telemetry.metrics import Metrics
-from support.helm import CHART
+from support.kube.helm import CHART
+from support.product.declared_metrics import declared_metrics
 
 FROM_PROMETHEUS = {"up": {"job"}}
 WORDS = {
@@ -25,12 +25,9 @@ EVERYWHERE = {"le", "job", "pod", "instance"}
 def known() -> dict[str, set[str]]:
     """Each name that a scrape of the controller can show, with its labels."""
     found = dict(FROM_PROMETHEUS)
-    for metric in Metrics().registry._collector_to_names:
-        name, labels = getattr(metric, "_name", None), set(getattr(metric, "_labelnames", ()))
-        if name is None:
-            continue
-        suffixes = ("_bucket", "_sum", "_count") if isinstance(metric, Histogram) else ("", "_total")
-        found |= {name + suffix: labels for suffix in suffixes}
+    for metric in declared_metrics(Metrics().registry):
+        suffixes = ("_bucket", "_sum", "_count") if metric.kind == "histogram" else ("", "_total")
+        found |= {metric.name + suffix: set(metric.labels) for suffix in suffixes}
     for family in ALL:
         found[family.name + ("_total" if family.counter else "")] = set(family.labels)
     return found

@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 from sandpool.install.rules import LEASE
-from support.cluster import sandpool
-from support.helm import documents
-from support.kube_server import KubeServer
-from support.kubectl import Kubectl
-from support.kubectl_anywhere import Anywhere
+from support.kube.helm import documents
+from support.kube.kubectl import Kubectl
+from support.kube.kubectl_anywhere import Anywhere
+from support.kube.server import KubeServer
+from support.product.cluster import sandpool
 
 pytestmark = pytest.mark.kube
 SANDBOXES = "sandboxes.agents.x-k8s.io"

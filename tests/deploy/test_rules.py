@@ -17,7 +17,7 @@ from sandpool.install import rules
 from sandpool.install.rules import Rule
 from sandpool.model import kinds
 from sandpool.model.resource import Resource
-from sandpool.router import reviews
+from sandpool.router import kubernetes
 from sandpool.router.ports import Caller
 
 SOURCE = Path(rules.__file__).parents[1]
@@ -61,7 +61,7 @@ def written(node: ast.Call) -> Iterator[Grant]:
     resource = KINDS.get(word(node.args[0])) if node.args else None
     for verb in CALLS.get(word(node.func), ()) if resource is not None else ():
         verb, _, subresource = verb.partition(" ")
-        yield resource.group, resource.plural + subresource, verb
+        yield resource.group, resource.plural + subresource, verb  # type: ignore[union-attr]
 
 
 def blocked(node: ast.Call) -> Iterator[Grant]:
@@ -117,8 +117,7 @@ def test_definitions_and_the_lease_are_named() -> None:
 
 
 def test_calls_whose_kind_is_a_variable_are_known() -> None:
-    """These cannot be read from the code. Some carry out steps, whose kinds are known; others list what is cached, or delete what
-    was released."""
+    """These cannot be read from the code. They carry out steps, whose kinds are known, or delete what was released."""
     found = set()
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -130,13 +129,13 @@ def test_calls_whose_kind_is_a_variable_are_known() -> None:
                 and not (node.args and word(node.args[0]) in KINDS)
             ):
                 found.add(str(path.relative_to(SOURCE)))
-    assert found == {"controllers/sandbox/apply.py", "controllers/sandbox/releaser.py", "controllers/claim/prepare.py"}
+    assert found == {"controllers/sandbox/apply.py", "controllers/sandbox/release.py"}
 
 
 def test_the_router_has_what_its_code_uses() -> None:
     """Its reads are those of its cache; its writes are calls with a kind as their first argument."""
     found = {(kinds.SANDBOXES.group, kinds.SANDBOXES.plural, verb) for verb in ("list", "watch")}
-    named = {**KINDS, "TOKEN_REVIEWS": reviews.TOKEN_REVIEWS, "ACCESS_REVIEWS": reviews.ACCESS_REVIEWS}
+    named = {**KINDS, "TOKEN_REVIEWS": kubernetes.TOKEN_REVIEWS, "ACCESS_REVIEWS": kubernetes.ACCESS_REVIEWS}
     for path in sorted((SOURCE / "router").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             resource = named.get(word(node.args[0])) if isinstance(node, ast.Call) and node.args else None
@@ -146,7 +145,7 @@ def test_the_router_has_what_its_code_uses() -> None:
 
 
 def test_the_right_to_use_sandboxes_is_the_one_that_the_router_asks_about() -> None:
-    asked = reviews.access_review(Caller("somebody"), "team")["spec"]["resourceAttributes"]
+    asked = kubernetes.access_review(Caller("somebody"), "team")["spec"]["resourceAttributes"]
     (right,) = granted(rules.USERS)
     assert right == (asked["group"], f"{asked['resource']}/{asked['subresource']}", asked["verb"])
     assert right not in granted((*rules.NAMESPACED, *rules.CLUSTER, *rules.OWN, *rules.ROUTER_NAMESPACED))

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from sandpool.controlplane.data_dir import DataDir
-from support.cluster import Cluster, running_cluster, stop
-from support.document import ROOT, keeps, promised, script, typed, typed_by
-from support.image_files import file, write_oci_archive
-from support.nobody import Nobody, nobody
-from support.program_image import image_of
+from support.images.files import file, write_oci_archive
+from support.images.program_image import image_of
+from support.product.cluster import Cluster, running_cluster, stop
+from support.product.document import ROOT, keeps, promised, script, typed, typed_by
+from support.product.nobody import Nobody, nobody
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 TUTORIAL = "docs/tutorial/first-sandbox.md"
@@ -72,6 +72,7 @@ def test_the_readme(home: Path) -> None:
     _as_the_readme_says(typed(script("README.md"), home, cwd=checkout))
 
 
+@pytest.mark.long
 @pytest.mark.ordinary_user
 @pytest.mark.kubectl
 @root
@@ -93,6 +94,7 @@ def test_the_tutorial_from_python(home: Path) -> None:
     _as_the_tutorial_says(typed(script(TUTORIAL), home, cwd=home / "work"))
 
 
+@pytest.mark.long
 @pytest.mark.ordinary_user
 @root
 def test_the_tutorial_from_python_as_an_ordinary_user(user: Nobody) -> None:
@@ -166,6 +168,7 @@ def test_past_capacity(home: Path) -> None:
     assert re.search(r"^claims +60 of 60 ready$", said, re.MULTILINE), said
 
 
+@pytest.mark.long
 def test_measuring_which_of_two_is_faster(home: Path) -> None:
     """With fewer and smaller runs. The clusters of the other blocks are examples; tests/integration/load runs their commands."""
     (block,) = re.findall(

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from sandpool.install.first_pool import template_body
-from support.cluster import Cluster, running_cluster
-from support.kubectl import kubectl_path
+from support.kube.kubectl import kubectl_path
+from support.product.cluster import Cluster, running_cluster
 
 ROOT = Path(__file__).parents[2]
 
@@ -170,7 +170,8 @@ def test_a_demo_that_is_stopped_leaves_nothing(tmp_path: Path, after: str, sent:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("with_kubectl", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("with_kubectl", [True, False])
 def test_the_tour(tmp_path: Path, with_kubectl: bool) -> None:
     tools = tmp_path / "bin"  # only what the script needs, so that it finds kubectl where it should and nowhere else
     tools.mkdir()

@@ -1,6 +1,6 @@
 """Runs every attempt and scenario once for each backend and kind of user, all at the same time, and keeps what became of them.
 
-Each run is a process of its own (support/escape_run.py); the tests of this folder only look up their own line.
+Each run is a process of its own (support/escape/run.py); the tests of this folder only look up their own line.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from kube.build import find
-from support.escape_backends import BACKENDS
-from support.escape_census import marked
-from support.ordinary_user import NOBODY, interpreter, readable_copy
+from support.escape.backends import BACKENDS
+from support.escape.census import marked
+from support.product.ordinary_user import NOBODY, interpreter, readable_copy
 
 PATIENCE, LONG_PATIENCE = 300, 900
 # What the stores of images need beyond what the runtimes do.
@@ -110,7 +110,7 @@ class Started:
         if run.backend == "gvisor" and RUNSC:
             env["SANDPOOL_RUNSC"] = str(shutil.copy(RUNSC, self.home / "runsc"))
         self.process = subprocess.Popen(
-            [program, "-m", "support.escape_run", run.backend, str(work), self.token], cwd=work, env=env,
+            [program, "-m", "support.escape.run", run.backend, str(work), self.token], cwd=work, env=env,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **who,
         )  # fmt: skip
 

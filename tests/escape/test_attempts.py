@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from escape.conftest import ROOT, RUNS, Lines, Run
-from support.escape_backends import BACKENDS
-from support.escape_hostile import ATTEMPTS, Attempt
-from support.escape_scenarios import SCENARIOS
+from support.escape.backends import BACKENDS
+from support.escape.hostile import ATTEMPTS, Attempt
+from support.escape.scenarios import SCENARIOS
 
 PLAIN = [pytest.param(run, marks=run.marks, id=run.id) for run in RUNS if not run.isolates]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from escape.conftest import RUNS, Lines, Run
-from support.escape_backends import BACKENDS, ONLY_OWN_KERNEL
-from support.escape_scenarios import SCENARIOS
+from support.escape.backends import BACKENDS, ONLY_OWN_KERNEL
+from support.escape.scenarios import SCENARIOS
 
 PLAYED = [
     pytest.param(run, name, marks=run.marks, id=f"{run.id}-{name}")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from support.cluster import sandpool
-from support.forked_commands import prepared
+from support.product.cluster import sandpool
+from support.product.forked_commands import prepared
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md")])

@@ -5,23 +5,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from prometheus_client.metrics import MetricWrapperBase
-
 from sandpool.telemetry import families
 from sandpool.telemetry.metrics import Metrics
 from sandpool.telemetry.router_metrics import RouterMetrics
+from support.product.declared_metrics import declared_metrics
 
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
 Line = tuple[str, str, tuple[str, ...]]
 
 
 def declared() -> set[Line]:
-    found: set[Line] = set()
     registry = Metrics().registry
     RouterMetrics(registry)
-    for metric in registry._names_to_collectors.values():
-        assert isinstance(metric, MetricWrapperBase)
-        found.add(line(metric._name, metric._type, metric._labelnames))
+    found = {line(*metric) for metric in declared_metrics(registry)}
     return found | {
         line(family.name, "counter" if family.counter else "gauge", family.labels) for family in families.ALL
     }

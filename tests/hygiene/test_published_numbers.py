@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from support.bench_root import ROOT
+from support.product.bench_root import ROOT
 
 
 @pytest.mark.parametrize("name", ["docs/reference/benchmarks.md", "README.md"])

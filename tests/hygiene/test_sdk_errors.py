@@ -13,7 +13,7 @@ import pytest
 
 import sandpool
 import sandpool.sdk
-from sandpool.cli.failures import in_flags
+from sandpool.cli.error_messages import in_flags
 
 ROOT = Path(__file__).parents[2]
 INNER = {"RefusedUpgrade"}

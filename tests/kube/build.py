@@ -89,7 +89,7 @@ def build(names: Sequence[str], folder: Path) -> None:
         if name == RIVAL:
             _keep_definitions(folder)
         unfinished = folder / f".{name}.{os.getpid()}"
-        _go("build", "-trimpath", "-ldflags", _linker_flags(), "-o", str(unfinished), package, cwd=module)
+        go("build", "-trimpath", "-ldflags", _linker_flags(), "-o", str(unfinished), package, cwd=module)
         unfinished.rename(_built(name, folder))
         say(f"built {_built(name, folder)} in {time.monotonic() - started:.0f} s")
     shutil.rmtree(work, ignore_errors=True)
@@ -104,17 +104,17 @@ def _source(work: Path, name: str) -> tuple[Path, str]:
             return _helm_module(work)
         case "runsc":
             package = "gvisor.dev/gvisor/runsc"
-            return _module(work / "gvisor", "go 1.26", [f"require gvisor.dev/gvisor {GVISOR}"], [package]), package
+            return module_of(work / "gvisor", "go 1.26", [f"require gvisor.dev/gvisor {GVISOR}"], [package]), package
         case "agent-sandbox-controller":  # RIVAL
             package = f"{RIVAL_MODULE}/cmd/{name}"
-            return _module(work / "other", "go 1.26", [f"require {RIVAL_MODULE} {AGENT_SANDBOX}"], [package]), package
+            return module_of(work / "other", "go 1.26", [f"require {RIVAL_MODULE} {AGENT_SANDBOX}"], [package]), package
         case _:
             return _kube_module(work, name)
 
 
 def _keep_definitions(folder: Path) -> None:
     """Before the program: whoever finds the one finds the other."""
-    downloaded = json.loads(_go("mod", "download", "-json", f"{RIVAL_MODULE}@{AGENT_SANDBOX}"))
+    downloaded = json.loads(go("mod", "download", "-json", f"{RIVAL_MODULE}@{AGENT_SANDBOX}"))
     unfinished = folder / f".definitions.{os.getpid()}"
     unfinished.mkdir()
     for file in sorted((Path(downloaded["Dir"]) / "k8s" / "crds").glob("*.yaml")):
@@ -127,12 +127,12 @@ def _keep_definitions(folder: Path) -> None:
 def _helm_module(work: Path) -> tuple[Path, str]:
     module = "helm.sh/helm/v4"
     package = f"{module}/cmd/helm"
-    return _module(work / "helm", "go 1.26", [f"require {module} {HELM}"], [package]), package
+    return module_of(work / "helm", "go 1.26", [f"require {module} {HELM}"], [package]), package
 
 
 def _etcd_module(work: Path) -> tuple[Path, str]:
     package = "go.etcd.io/etcd/server/v3"
-    return _module(work / "etcd", "go 1.26", [f"require {package} {ETCD}"], [package]), package
+    return module_of(work / "etcd", "go 1.26", [f"require {package} {ETCD}"], [package]), package
 
 
 def _kube_module(work: Path, name: str) -> tuple[Path, str]:
@@ -141,9 +141,9 @@ def _kube_module(work: Path, name: str) -> tuple[Path, str]:
     folder = work / "kubernetes"
     packages = [f"k8s.io/kubernetes/cmd/{binary}" for binary in KUBE_BINARIES]
     if not (folder / "go.mod").exists():
-        downloaded = json.loads(_go("mod", "download", "-json", f"k8s.io/kubernetes@{KUBERNETES}"))
-        upstream = json.loads(_go("mod", "edit", "-json", downloaded["GoMod"]))
-        _module(folder, f"go {upstream['Go']}", _requirements(upstream), packages)
+        downloaded = json.loads(go("mod", "download", "-json", f"k8s.io/kubernetes@{KUBERNETES}"))
+        upstream = json.loads(go("mod", "edit", "-json", downloaded["GoMod"]))
+        module_of(folder, f"go {upstream['Go']}", _requirements(upstream), packages)
     return folder, f"k8s.io/kubernetes/cmd/{name}"
 
 
@@ -156,9 +156,9 @@ def _requirements(upstream: dict[str, Any]) -> list[str]:
     return lines + [f"replace {path} => {path} {STAGING}" for path in sorted(staged)]
 
 
-def _module(folder: Path, go: str, lines: Sequence[str], imports: Sequence[str]) -> Path:
+def module_of(folder: Path, go_version: str, lines: Sequence[str], imports: Sequence[str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "go.mod").write_text("\n".join([f"module sandpool.test/{folder.name}", go, *lines, ""]))
+    (folder / "go.mod").write_text("\n".join([f"module sandpool.test/{folder.name}", go_version, *lines, ""]))
     wanted = "".join(f'import _ "{path}"\n' for path in imports)
     (folder / "tools.go").write_text(f"//go:build tools\n\npackage tools\n\n{wanted}")
     return folder
@@ -173,7 +173,7 @@ def _linker_flags() -> str:
     return f"-s -w {stamp}gitVersion={KUBERNETES} {stamp}gitMajor={major} {stamp}gitMinor={minor} {helm} {gvisor}"
 
 
-def _go(*arguments: str, cwd: Path | None = None) -> str:
+def go(*arguments: str, cwd: Path | None = None) -> str:
     environment = dict(os.environ, CGO_ENABLED="0", GOFLAGS="-mod=mod -buildvcs=false", GOWORK="off")
     limit = BUILD_TIMEOUT if arguments[0] == "build" else DOWNLOAD_TIMEOUT
     command = ["go", *arguments]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.kube_fixture import leave_out
+from support.kube.fixture import leave_out
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

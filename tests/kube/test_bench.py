@@ -9,15 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from support import kube_server
-from support.bench_root import ROOT
+from support.kube import server as kube_server
+from support.product.bench_root import ROOT
 
 from bench import pages  # isort: skip
 from bench.contenders import GO  # isort: skip
-from bench.series import read_all  # isort: skip
+from sandpool.load.series import read_all  # isort: skip
 from kube import build  # isort: skip
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
+
+
+def measure(into: Path, *flags: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.kube", *flags, "--into", str(into)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": "tests"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_ours_and_the_floor(tmp_path: Path) -> None:
@@ -38,16 +51,7 @@ def test_ours_and_the_floor(tmp_path: Path) -> None:
         "ours",
         "floor",
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.kube", *small, "--into", str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": "tests"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    measure(tmp_path, *small)
     found = read_all(tmp_path)
     assert {name: set(series.sides) for name, series in found.items()} == {
         "kube-burst": {"ours", "floor"},
@@ -78,16 +82,7 @@ def test_the_go_controller_with_definitions_of_its_own(tmp_path: Path) -> None:
     if build.find(build.RIVAL) is None or build.definitions() is None:
         pytest.skip(f"not built: python tests/kube/build.py {build.RIVAL}")
     small = ("--claims", "5", "--bursts", "1", "--repeats", "1", "--sides", GO)
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.kube", *small, "--into", str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": "tests"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    measure(tmp_path, *small)
     series = read_all(tmp_path)["kube-burst"]
     (run,) = series.sides[GO]
     assert (run["ready"], run["failed"], run["warm_fraction"]) == (5, 0, 1.0)

@@ -10,10 +10,10 @@ import pytest
 
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.kinds import CLAIMS
-from support import kube_server
-from support.kube_access import USER
-from support.kube_process import controller
-from support.kube_stage import Stage, User, a_stage, a_user
+from support.kube import server as kube_server
+from support.kube.access import USER
+from support.kube.process import controller
+from support.kube.stage import Stage, User, a_stage, a_user
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(900)]
 

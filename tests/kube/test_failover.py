@@ -16,12 +16,12 @@ from sandpool.install.rules import LEASE
 from sandpool.kube.errors import AlreadyExists
 from sandpool.loop.lease import Terms
 from sandpool.model.kinds import LEASES, PODS
-from support import kube_server
-from support.kube_access import NAMESPACE, signed_token
-from support.kube_process import Controller, controller
-from support.kube_stage import Stage, User, a_stage, a_user
-from support.kube_witness import Witness
-from support.loop_proxy import Proxy, a_proxy
+from support.kube import server as kube_server
+from support.kube.access import NAMESPACE, signed_token
+from support.kube.process import Controller, controller
+from support.kube.stage import Stage, User, a_stage, a_user
+from support.kube.witness import Witness
+from support.network.loop_proxy import Proxy, a_proxy
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 

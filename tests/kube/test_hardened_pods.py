@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from sandpool.model.blueprint import hardened
 from sandpool.model.container_defaults import STANDARD
-from sandpool.model.hardening import hardened
-from support import kube_server
+from support.kube import server as kube_server
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 

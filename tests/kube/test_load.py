@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from support import kube_server
-from support.cluster import sandpool
-from support.kube_process import Controller, controller
-from support.kube_stage import Stage, a_stage
+from support.kube import server as kube_server
+from support.kube.process import Controller, controller
+from support.kube.stage import Stage, a_stage
+from support.product.cluster import sandpool
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 

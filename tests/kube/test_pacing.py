@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from support import kube_server
-from support.kube_access import USER
-from support.kube_process import Controller, controller
-from support.kube_stage import Stage, a_stage, a_user
+from support.kube import server as kube_server
+from support.kube.access import USER
+from support.kube.process import Controller, controller
+from support.kube.stage import Stage, a_stage, a_user
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 

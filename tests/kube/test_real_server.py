@@ -12,7 +12,7 @@ import pytest
 from conformance.bodies import core, metadata, sandbox
 from conformance.rest.answers import recorded
 from kube.build import KUBERNETES
-from support import kube_server
+from support.kube import server as kube_server
 
 pytestmark = pytest.mark.kube
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from sandpool.install.access import access
+from sandpool.install.rules import access
 from sandpool.install.settings import CONTROLLER, Settings
 from sandpool.model.crds import crds
 from sandpool.model.kinds import SANDBOXES
-from support import kube_server
-from support.guide import REPLACE, command, shell
-from support.kube_access import NAMESPACE, Identity, install, signed_token, write_kubeconfig
-from support.kube_certificates import Authority
-from support.kube_process import Controller
-from support.kube_server import CRDS, KubeServer, apply_crds
-from support.scripted_peer import scripted_peer
+from support.kube import server as kube_server
+from support.kube.access import NAMESPACE, Identity, install, signed_token, write_kubeconfig
+from support.kube.certificates import Authority
+from support.kube.process import Controller
+from support.kube.server import CRDS, KubeServer, apply_crds
+from support.network.scripted_peer import scripted_peer
+from support.product.guide import REPLACE, command, shell
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 
@@ -96,7 +96,7 @@ def test_an_old_definition_and_the_way_out(server: KubeServer, identity: Identit
         assert server.request("GET", f"{SANDBOXES.path('default')}/old")["metadata"]["name"] == "old"
     finally:
         server.request("DELETE", f"{DEFINITIONS}/{name}")
-        kube_server._wait_for(server, name, lambda: name not in json.dumps(server.request("GET", DEFINITIONS)))
+        kube_server.wait_for(server, name, lambda: name not in json.dumps(server.request("GET", DEFINITIONS)))
 
 
 def stored_as_of_old(server: KubeServer) -> None:
@@ -108,7 +108,7 @@ def stored_as_of_old(server: KubeServer) -> None:
         "metadata": {"name": "old"},
         "spec": spec,
     }
-    kube_server._wait_for(server, "v1alpha1", lambda: server.request("POST", path, body))
+    kube_server.wait_for(server, "v1alpha1", lambda: server.request("POST", path, body))
 
 
 def test_a_missing_permission(server: KubeServer, identity: Identity, tmp_path: Path) -> None:

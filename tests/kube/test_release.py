@@ -10,11 +10,11 @@ import pytest
 
 from sandpool.kube.api import Propagation
 from sandpool.model.kinds import CLAIMS, PODS, SANDBOXES
-from support import kube_server
-from support.kube_access import USER
-from support.kube_audit import Audit
-from support.kube_process import controller
-from support.kube_stage import Stage, User, a_stage, a_user
+from support.kube import server as kube_server
+from support.kube.access import USER
+from support.kube.audit import Audit
+from support.kube.process import controller
+from support.kube.stage import Stage, User, a_stage, a_user
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 

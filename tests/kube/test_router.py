@@ -23,18 +23,18 @@ import yaml
 from sandpool import ApiError, AsyncSandbox, Config
 from sandpool.app.router import KubeRouterOptions, serve
 from sandpool.app.server_tls import ServerTls
-from sandpool.install.access import RBAC
 from sandpool.install.preflight import CannotStart
 from sandpool.install.router import router
+from sandpool.install.rules import RBAC
 from sandpool.install.settings import ROUTER, Settings
 from sandpool.kube.kubeconfig import load_config
-from sandpool.loop.tls_terms import read_terms
+from sandpool.loop.serving_tls import read_terms
 from sandpool.router.activity import LAST_ACTIVITY, Rhythm
 from sandpool.telemetry.pages import Address
-from support import kube_server
-from support.boxd_daemon import boxd
-from support.kube_access import create, write_kubeconfig
-from support.kube_server import KubeServer
+from support.kube import server as kube_server
+from support.kube.access import create, write_kubeconfig
+from support.kube.server import KubeServer
+from support.network.boxd_daemon import boxd
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 
@@ -120,9 +120,9 @@ class Client:
         given = {"Authorization": f"Bearer {token}", **({"X-Sandbox-ID": box} if box else {})}
         given["X-Sandbox-Namespace"] = "red"
         given.update({name.replace("_", "-"): value for name, value in headers.items()})
-        return await asyncio.to_thread(self._ask, method, path, body, given)
+        return await asyncio.to_thread(self.send, method, path, body, given)
 
-    def _ask(self, method: str, path: str, body: Any, headers: dict[str, str]) -> tuple[int, bytes]:
+    def send(self, method: str, path: str, body: Any, headers: dict[str, str]) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(self.address.host, self.address.port, timeout=30)
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
@@ -225,10 +225,10 @@ async def test_a_forwarded_port_is_somebody_only_if_trusted(stage: Stage, tmp_pa
     with boxd(tmp_path, *OPEN) as daemon:
         for trusted, status in ((False, 401), (True, 200)):
             async with running(stage, daemon_port=daemon.port, trust_port_forward=trusted) as client:
-                found, _ = await asyncio.to_thread(client._ask, "GET", "/box/v1/health", None, asked)
+                found, _ = await asyncio.to_thread(client.send, "GET", "/box/v1/health", None, asked)
                 assert found == status
                 rebound = {**asked, "Host": "evil.example"}
-                found, _ = await asyncio.to_thread(client._ask, "GET", "/box/v1/health", None, rebound)
+                found, _ = await asyncio.to_thread(client.send, "GET", "/box/v1/health", None, rebound)
                 assert found == (403 if trusted else 401)
 
 

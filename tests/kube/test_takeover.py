@@ -29,13 +29,13 @@ from sandpool.model.patches import merge_patch
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Type
 from sandpool.model.resource import Resource
-from support import kube_server
-from support.guide import REPLACE, command, shell
-from support.kube_access import NAMESPACE, USER
-from support.kube_process import Controller, controller
-from support.kube_stage import Stage, User, a_stage, a_user
-from support.left_behind import KEPT, MEMBERS, RUNNING, essence, identities, left_behind
-from support.other_installation import freed
+from support.kube import server as kube_server
+from support.kube.access import NAMESPACE, USER
+from support.kube.left_behind import KEPT, MEMBERS, RUNNING, essence, identities, left_behind
+from support.kube.other_installation import freed
+from support.kube.process import Controller, controller
+from support.kube.stage import Stage, User, a_stage, a_user
+from support.product.guide import REPLACE, command, shell
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from sandpool.install.rules import CLUSTER, NAMESPACED, OWN
 from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES
-from support.kube_ledger import LEDGER
+from support.kube.ledger import LEDGER
 
 pytestmark = [pytest.mark.kube]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -12,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sandpool.controllers.assigner.assigner import AGAIN, Assigner
 from sandpool.controllers.assigner.facts import Claimant, Cold, Member, Pool, Standing, Take, Wait, Why, Woken, standing
-from sandpool.controllers.assigner.line import State
+from sandpool.controllers.assigner.wait_queue import State
 from sandpool.model.metadata import Key, Uid
 from sandpool.model.pool import UpdateStrategyType
 
@@ -47,7 +48,7 @@ class AssignerMachine(RuleBasedStateMachine):
         self.withdrawn: set[Uid] = set()
         self.held: dict[Uid, Uid] = {}  # claim to member
         self.too_late: set[Uid] = set()  # of the last that asked
-        self.line: dict[
+        self.queue: dict[
             Uid, tuple[Uid, State]
         ] = {}  # claim to pool and state; the oldest is the one of the lowest number
         self.put_pool(MAIN, strategy, False, True)
@@ -67,7 +68,7 @@ class AssignerMachine(RuleBasedStateMachine):
         return [u for u, m in self.members.items() if m.pool == pool and u not in held and self.standing(u) in wanted]
 
     def waiting(self, pool: Uid, *states: State) -> list[Uid]:
-        return sorted(claim for claim, (its, state) in self.line.items() if its == pool and state in (states or State))
+        return sorted(claim for claim, (its, state) in self.queue.items() if its == pool and state in (states or State))
 
     def settle(self, *woken: Claimant, told: Uid | None = None, late: bool = False) -> None:
         """What a change leads to: the assigner names the claims, the model checks that they are the right ones. `told`: the claim that
@@ -75,24 +76,24 @@ class AssignerMachine(RuleBasedStateMachine):
         names = [claimant.uid for claimant in woken]
         assert len(names) == len(set(names))
         expected: set[Uid] = set()
-        for pool in sorted({its for its, _ in self.line.values()}):
+        for pool in sorted({its for its, _ in self.queue.values()}):
             for claim in self.waiting(pool)[: len(self.free(pool, *OFFERED))]:
                 member = self.member_of(claim)
                 self.check_choice(member, self.free(pool, *OFFERED))
                 self.held[claim] = member
-                del self.line[claim]
+                del self.queue[claim]
                 expected.add(claim)
             expected |= set(self.begin(pool))
-        if told is not None and late and told in self.line and self.line[told][1] is State.WAITS:
-            for claim in self.waiting(self.line[told][0], State.WAITS):  # fewer than are bearable
-                self.line[claim] = (self.line[told][0], State.BEGUN)
+        if told is not None and late and told in self.queue and self.queue[told][1] is State.WAITS:
+            for claim in self.waiting(self.queue[told][0], State.WAITS):  # fewer than are bearable
+                self.queue[claim] = (self.queue[told][0], State.BEGUN)
                 expected.add(claim)
             self.too_late.add(told)
         assert set(names) == expected - {told}
 
     def begin(self, pool: Uid) -> list[Uid]:
         """Who has no member coming begins to start cold, the oldest of them first."""
-        begun = []
+        begun: list[Any] = []
         facts = self.pools.get(pool)
         while True:
             others = len(self.waiting(pool, State.STANDS_BY))
@@ -101,7 +102,7 @@ class AssignerMachine(RuleBasedStateMachine):
             if len(idle) <= covered:
                 return begun
             assert facts is None or facts.replicas < 10, "else not all of them would"
-            self.line[idle[covered]] = (pool, State.BEGUN)
+            self.queue[idle[covered]] = (pool, State.BEGUN)
             begun.append(idle[covered])
 
     def member_of(self, claim: Uid) -> Uid:
@@ -134,7 +135,7 @@ class AssignerMachine(RuleBasedStateMachine):
         names = [claimant.uid for claimant in woken]
         assert set(losers) <= set(names)
         for claim in losers:
-            self.line[claim] = (pool, State.WAITS)
+            self.queue[claim] = (pool, State.WAITS)
         self.settle(*(claimant for claimant in woken if claimant.uid not in losers), told=losers[0] if losers else None)
 
     # The world
@@ -218,19 +219,19 @@ class AssignerMachine(RuleBasedStateMachine):
 
     @rule(claim=st.sampled_from(CLAIMS), pool=SOME_POOL, begun=RARELY)
     def line_up(self, claim: Uid, pool: Uid, begun: bool) -> None:
-        known = claim in self.held or claim in self.line
+        known = claim in self.held or claim in self.queue
         woken = self.assigner.line_up(a_claim(claim), pool, begun=begun)
         facts = self.pools.get(pool)
         if known or facts is None or facts.leaving:
             assert woken is None
             return
         assert woken is not None
-        self.line[claim] = (pool, State.BEGUN if begun else State.WAITS)
+        self.queue[claim] = (pool, State.BEGUN if begun else State.WAITS)
         self.settle(*woken)
 
     @rule(claim=st.sampled_from(CLAIMS), pool=SOME_POOL, patience=st.sampled_from([0.0, 2.0, 100.0]), begun=RARELY)
     def acquire(self, claim: Uid, pool: Uid, patience: float, begun: bool = False) -> None:
-        before = {self.line[claim][0]} if claim in self.line else set()
+        before = {self.queue[claim][0]} if claim in self.queue else set()
         if claim in self.held:
             before.add(self.members[self.held[claim]].pool)
         if before and before != {pool}:
@@ -250,13 +251,13 @@ class AssignerMachine(RuleBasedStateMachine):
             self.settle(*decision.woken)
             return
         self.held.pop(claim, None)
-        self.line[claim] = (pool, State.BEGUN if begun or self.keeps_on(claim, pool) else State.WAITS)
+        self.queue[claim] = (pool, State.BEGUN if begun or self.keeps_on(claim, pool) else State.WAITS)
         self.too_late = set()
         self.settle(*decision.woken, told=claim, late=patience == 0 and not self.moving(pool))
         if claim in self.held:
             assert isinstance(decision, Take), "what is ready is taken at once"
             assert decision.member.uid == self.held[claim]
-        elif self.line[claim][1] is State.BEGUN:
+        elif self.queue[claim][1] is State.BEGUN:
             assert isinstance(decision, Cold)
             early = (Why.NO_MEMBERS, Why.NONE_WARMING, Why.SOONER)
             assert decision.why in ((Why.TOO_LATE,) if claim in self.too_late else early)
@@ -266,28 +267,28 @@ class AssignerMachine(RuleBasedStateMachine):
 
     def keeps_on(self, claim: Uid, pool: Uid) -> bool:
         """Whether it was told to begin, and there is still no member coming for it."""
-        if self.line.get(claim) != (pool, State.BEGUN):
+        if self.queue.get(claim) != (pool, State.BEGUN):
             return False
         older = [one for one in self.waiting(pool, State.WAITS) if one < claim]
         return len(older) >= len(self.free(pool, Standing.WARMING)) - len(self.waiting(pool, State.STANDS_BY))
 
     def moving(self, pool: Uid) -> bool:
         """The clock that measures stands still here: a member that ever became ready did so just now."""
-        house = self.assigner._houses.get(pool)
-        return house is not None and house.tempo.last is not None
+        pool_state = self.assigner.pool_states.get(pool)
+        return pool_state is not None and pool_state.start_rate.last is not None
 
     def give_up(self, claim: Uid) -> None:
         self.held.pop(claim, None)
-        self.line.pop(claim, None)
+        self.queue.pop(claim, None)
 
     @rule(claim=st.sampled_from(CLAIMS), pool=SOME_POOL)
     def stand_by(self, claim: Uid, pool: Uid) -> None:
-        elsewhere = claim in self.held or self.line.get(claim, (pool, None))[0] != pool
+        elsewhere = claim in self.held or self.queue.get(claim, (pool, None))[0] != pool
         woken = self.assigner.stand_by(a_claim(claim), pool)
         if elsewhere or pool not in self.pools:
             assert woken == ()
             return
-        self.line[claim] = (pool, State.STANDS_BY)
+        self.queue[claim] = (pool, State.STANDS_BY)
         self.settle(*woken)
 
     @rule(claim=st.sampled_from(CLAIMS))
@@ -328,7 +329,7 @@ class AssignerMachine(RuleBasedStateMachine):
                 case Pool():
                     assert other.put_pool(item) == ()
                 case _:
-                    assert other.drain(item, True) == ()
+                    assert other.drain(item, True) == ()  # type: ignore[arg-type]
         withdrawn, self.withdrawn = self.withdrawn, set()  # deletes under way are not told
         for pool in POOLS:
             mine = [self.standing(uid) for uid, member in self.members.items() if member.pool == pool]
@@ -378,7 +379,7 @@ class AssignerMachine(RuleBasedStateMachine):
         assert self.assigner.empty, "something is kept of what is gone"
 
 
-AssignerMachine.TestCase.settings = settings(max_examples=250, stateful_step_count=40, deadline=None)
+AssignerMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestAssigner = AssignerMachine.TestCase
 
 

@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sandpool.kube.api import Event, EventType
 from sandpool.loop.cache import Cache
-from sandpool.loop.index import label_of
 from sandpool.model.metadata import Key, Metadata, PartialObject, Revision, Uid
 from sandpool.model.resource import Resource
 
@@ -87,12 +86,17 @@ class Deletion:
     answer: PartialObject | str | None = None
 
 
+def _colour(thing: PartialObject) -> tuple[str, ...]:
+    value = thing.metadata.labels.get("colour")
+    return () if value is None else (value,)
+
+
 class CacheMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.server = Server()
         self.cache: Cache[PartialObject] = Cache(THINGS)
-        self.colours = self.cache.index(label_of("colour"))
+        self.colours = self.cache.index(_colour)
         self.seen: dict[Key, PartialObject] = {}  # what a subscriber believes
         self.newest: dict[Key, int] = {}
         self.ended: set[Uid] = set()
@@ -175,7 +179,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.hear_of(self.answers.pop(data.draw(st.integers(0, len(self.answers) - 1))))
 
     def hear_of(self, answer: PartialObject) -> None:
-        self.cache.learn(answer)
+        self.cache.upsert(answer)
         shown = self.cache.get(answer.metadata.key)
         if shown is None or shown.metadata.uid != answer.metadata.uid:
             alive = self.server.objects.get(answer.metadata.key)
@@ -186,7 +190,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(name=NAMES)
     def we_delete(self, name: str) -> None:
         if (obj := self.cache.get(Key("", name))) is not None:
-            doomed = self.cache.doom(obj.metadata.key, obj.metadata.uid)
+            doomed = self.cache.mark_deleting(obj.metadata.key, obj.metadata.uid)
             assert doomed
             assert self.cache.leaving(obj)
             self.deletions.append(Deletion(obj.metadata.key, obj.metadata.uid, doomed))
@@ -195,7 +199,7 @@ class CacheMachine(RuleBasedStateMachine):
     def we_delete_and_hear_at_once(self, name: str) -> None:
         """The usual case, and the one that tombstones are for: the answer is here long before the watch."""
         if (obj := self.cache.get(Key("", name))) is not None:
-            self.cache.doom(obj.metadata.key, obj.metadata.uid)
+            self.cache.mark_deleting(obj.metadata.key, obj.metadata.uid)
             answer = self.server.delete(name, obj.metadata.uid)
             self.deletions.append(Deletion(obj.metadata.key, obj.metadata.uid, True, answer))
             self.hear(self.deletions.pop())
@@ -222,10 +226,10 @@ class CacheMachine(RuleBasedStateMachine):
 
     def hear(self, deletion: Deletion, lost: bool = False) -> None:
         if lost or deletion.answer is None or deletion.answer == "Conflict":
-            self.cache.spare(deletion.uid)
+            self.cache.unmark_deleting(deletion.uid)
         elif isinstance(deletion.answer, PartialObject):
-            self.cache.spare(deletion.uid)
-            self.cache.learn(deletion.answer)
+            self.cache.unmark_deleting(deletion.uid)
+            self.cache.upsert(deletion.answer)
         else:
             self.cache.gone(deletion.key, deletion.uid)
             shown = self.cache.get(deletion.key)
@@ -289,25 +293,25 @@ class CacheMachine(RuleBasedStateMachine):
         if not hasattr(self, "cache"):
             return
         for deletion in self.deletions:
-            self.cache.spare(deletion.uid)
+            self.cache.unmark_deleting(deletion.uid)
         self.deletions.clear()
         if self.listing is not None:
             self.list_arrives()
         for event in self.server.log[self.cache.revision :]:
             self.cache.apply(event)
         for answer in self.answers:
-            self.cache.learn(answer)
+            self.cache.upsert(answer)
         assert {obj.metadata.key: obj for obj in self.cache} == self.server.objects
-        assert not self.cache._tombstones
-        assert not self.cache._floors
+        assert not self.cache.tombstones
+        assert not self.cache.floors
         assert self.cache.revision == self.server.revision
         self.same_for_subscribers_and_indexes()
 
 
 TestCache = CacheMachine.TestCase
-TestCache.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestCache.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
 
 
 @pytest.mark.long
-class TestCacheLong(CacheMachine.TestCase):
+class TestCacheLong(CacheMachine.TestCase):  # type: ignore[misc, valid-type]
     settings = settings(max_examples=1500, stateful_step_count=100, deadline=None)

@@ -14,8 +14,8 @@ from sandpool.model import labels
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
 from sandpool.model.metadata import Uid
-from support.claim_parts import POOL
-from support.measured_world import World, key, owner
+from support.simulated.claim_parts import POOL
+from support.simulated.measured_world import World, key, owner
 
 MOST = 2
 POOLS = st.sampled_from(["p", "q", "r"])

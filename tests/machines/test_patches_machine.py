@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sandpool.model.documents import same
 from sandpool.model.patches import PatchError, apply_json_patch, apply_merge_patch, apply_strategic_patch, diff
-from support.model_search import unhurried
+from support.simulated.model_search import unhurried
 
 KEYS = ("a", "b", "c")
 SCHEMA = {
@@ -122,5 +122,5 @@ TestPatches.settings = settings(unhurried, max_examples=40, stateful_step_count=
 
 
 @pytest.mark.long
-class TestPatchesDeeply(Patches.TestCase):  # type: ignore[name-defined,misc]
+class TestPatchesDeeply(Patches.TestCase):  # type: ignore[misc, valid-type]
     settings = settings(unhurried, max_examples=1000, stateful_step_count=50)

@@ -45,9 +45,9 @@ from sandpool.model.patches import Patch, PatchType, json_patch, merge_patch
 from sandpool.model.resource import Resource
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.times import seconds
-from support.flaky_api import nothing
-from support.loop_cluster import a_cluster
-from support.virtual_loop import VirtualLoop
+from support.api.flaky_api import nothing
+from support.clocks.virtual_loop import VirtualLoop
+from support.simulated.loop_cluster import a_cluster
 
 NAMES = st.sampled_from(["a", "b"])
 CALLS = st.sampled_from(
@@ -150,7 +150,7 @@ class SandboxMachine(RuleBasedStateMachine):
                 metadata["ownerReferences"] = [_owner("SandboxWarmPool", pool)]
             spec = {"podTemplate": {"spec": SPEC}, "service": service}
             if stored:
-                spec["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": STORAGE}]
+                spec["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": STORAGE}]  # type: ignore[assignment]
             await self.cluster.api.create(SANDBOXES, {"metadata": metadata, "spec": spec}, "default")
 
         self.do(create, pause)
@@ -173,7 +173,7 @@ class SandboxMachine(RuleBasedStateMachine):
                 {"op": "remove", "path": f"/metadata/labels/{WARM_POOL.replace('/', '~1')}"},
                 {"op": "add", "path": f"/metadata/annotations/{TRACE_CONTEXT.replace('/', '~1')}", "value": "{}"},
             ]
-            await self.cluster.api.patch(SANDBOXES, name, json_patch(operations), "default")
+            await self.cluster.api.patch(SANDBOXES, name, json_patch(operations), "default")  # type: ignore[arg-type]
 
         self.do(transfer, pause)
 
@@ -246,11 +246,11 @@ class SandboxMachine(RuleBasedStateMachine):
         """Pods on their way out go, and what belonged to sandboxes that are gone."""
         uids = {box.metadata.uid for box in (await self.cluster.api.list(SANDBOXES, "default")).items}
         for resource in (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS):
-            for obj in (await self.cluster.api.list(resource, "default")).items:
+            for obj in (await self.cluster.api.list(resource, "default")).items:  # type: ignore[misc]
                 owner = obj.metadata.controller
                 ownerless = owner is not None and owner.kind == "Sandbox" and owner.uid not in uids
                 if obj.metadata.leaving or ownerless:
-                    await self.cluster.api.delete(resource, obj.metadata.name, "default", grace=0)
+                    await self.cluster.api.delete(resource, obj.metadata.name, "default", grace=0)  # type: ignore[misc]
 
     @rule(call=CALLS, error=ERRORS, lost=st.booleans())
     def fail(self, call: str, error: type[SandpoolError], lost: bool) -> None:
@@ -320,8 +320,8 @@ class SandboxMachine(RuleBasedStateMachine):
         for box in boxes:
             await self.facts(box)
         for resource in (PODS, SERVICES):
-            for obj in (await self.cluster.api.list(resource, "default")).items:
-                await self.cluster.api.delete(resource, obj.metadata.name, "default", grace=0)
+            for obj in (await self.cluster.api.list(resource, "default")).items:  # type: ignore[misc]
+                await self.cluster.api.delete(resource, obj.metadata.name, "default", grace=0)  # type: ignore[misc]
             await self.cluster.settle(60)
             await self.nothing_is_left((await self.cluster.api.list(SANDBOXES, "default")).items)
 
@@ -397,7 +397,7 @@ def _pod(name: str, how: str) -> dict[str, Any]:
     return {"metadata": metadata, "spec": msgspec.json.decode(msgspec.json.encode(SPEC))}
 
 
-SandboxMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+SandboxMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
 TestSandboxController = SandboxMachine.TestCase
 
 

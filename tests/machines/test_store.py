@@ -20,14 +20,14 @@ from hypothesis.stateful import (
 )
 
 from sandpool.controlplane.store.errors import StoreFailed
-from sandpool.controlplane.store.history import Cursor, Remember
-from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.history import Cursor, HistoryLimits
+from sandpool.controlplane.store.log import MemoryLog
 from sandpool.controlplane.store.record import Compacted, Record, Stale
 from sandpool.controlplane.store.sqlite_log import SqliteLog
 from sandpool.controlplane.store.store import Store
 from sandpool.controlplane.store.writer import Bounds
 from sandpool.model.metadata import NO_REVISION, Revision
-from support.store_logs import HeldLog
+from support.storage.logs import HeldLog
 
 KEYS = ("core/pods/one/a", "core/pods/one/b", "core/pods/two/a", "core/nodes/a", "apps/sets/one/a")
 keys = st.sampled_from(KEYS)
@@ -48,7 +48,7 @@ class Watching:
 class StoreMachine(RuleBasedStateMachine):
     """The model: states by revision, and writes that are decided but not yet durable."""
 
-    remember = Remember(changes=12)
+    history_limits = HistoryLimits(changes=12)
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class StoreMachine(RuleBasedStateMachine):
             if before is None:
                 return
             given: list[Revision] = []
-            future = self.store.delete(key, before.revision, lambda r: given.append(r) or b"bye")  # type: ignore[func-returns-value]
+            future = self.store.delete(key, before.revision, lambda r: given.append(r) or b"bye")
             assert self.store.newest(key) is None
             state = dict(self.newest())
             del state[key]
@@ -152,7 +152,7 @@ class StoreMachine(RuleBasedStateMachine):
             if len(state) == len(self.newest()):
                 return
             given: list[Revision] = []
-            future = self.store.replace_all(list(state.values()), lambda record, r: given.append(r) or b"bye")  # type: ignore[func-returns-value]
+            future = self.store.replace_all(list(state.values()), lambda record, r: given.append(r) or b"bye")
             self.decided(future, state, given[-1])
 
         self.run(act())
@@ -243,7 +243,7 @@ class HeldMachine(StoreMachine):
     @initialize()
     def open(self) -> None:
         self.log = HeldLog()
-        self.store = self.run(Store.open(self.log, remember=self.remember))
+        self.store = self.run(Store.open(self.log, history_limits=self.history_limits))
 
     @rule(count=st.integers(1, 4))
     def commit(self, count: int) -> None:
@@ -264,7 +264,7 @@ class MemoryMachine(StoreMachine):
 
     @initialize()
     def open(self) -> None:
-        self.store = self.run(Store.open(MemoryLog(), remember=self.remember))
+        self.store = self.run(Store.open(MemoryLog(), history_limits=self.history_limits))
 
     def settle(self) -> None:
         self.committed(sum(revision <= self.store.revision for revision, _ in self.pending) if self.pending else 0)
@@ -286,7 +286,9 @@ class SqliteMachine(StoreMachine):
         self.reopen()
 
     def reopen(self) -> None:
-        self.store = self.run(Store.open(SqliteLog(self.folder / "store.db", self.bounds), remember=self.remember))
+        self.store = self.run(
+            Store.open(SqliteLog(self.folder / "store.db", self.bounds), history_limits=self.history_limits)
+        )
 
     @rule()
     def wait(self) -> None:
@@ -323,15 +325,15 @@ def search(machine: type[StoreMachine], examples: int, steps: int) -> None:
 
 
 def test_delayed_and_failing_commits() -> None:
-    search(HeldMachine, 60, 40)
+    search(HeldMachine, 30, 40)
 
 
 def test_the_memory_twin() -> None:
-    search(MemoryMachine, 30, 40)
+    search(MemoryMachine, 15, 40)
 
 
 def test_a_file_that_is_closed_and_opened() -> None:
-    search(SqliteMachine, 25, 30)
+    search(SqliteMachine, 12, 30)
 
 
 @pytest.mark.long

@@ -102,10 +102,10 @@ def _from_go(work: Path, name: str) -> Path:
     module = work / path.replace("/", "-")
     if not (module / "go.mod").exists():
         packages = [f"{path}/{each}" for (of, _, each) in GO_BINARIES.values() if of == path]
-        kube._module(module, "go 1.26", [f"require {path} {version}"], packages)
+        kube.module_of(module, "go 1.26", [f"require {path} {version}"], packages)
     made = work / name
     stamp = f"-s -w -X {path}/version.Version={version}"
-    kube._go("build", "-trimpath", "-ldflags", stamp, "-o", str(made), f"{path}/{folder}", cwd=module)
+    kube.go("build", "-trimpath", "-ldflags", stamp, "-o", str(made), f"{path}/{folder}", cwd=module)
     return made
 
 

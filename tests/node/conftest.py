@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from support import kube_server, real_node
-from support.real_node import Cluster
+from support.kube import real_node
+from support.kube import server as kube_server
+from support.kube.real_node import Cluster
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

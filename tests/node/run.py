@@ -19,7 +19,7 @@ from pathlib import Path
 
 from kube import build as kube
 from node import build, probe
-from support.node_image import write_controller
+from support.images.node_image import write_controller
 
 TESTS = Path(__file__).parents[1]
 VARIABLE = "SANDPOOL_NODE"

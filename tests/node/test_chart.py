@@ -14,12 +14,12 @@ from node.run import SERVICE
 from sandpool.install.rules import LEASE
 from sandpool.install.settings import CONTROLLER
 from sandpool.model.kinds import LEASES, NETWORK_POLICIES, TEMPLATES, raw
-from support.helm import CHART, helm
-from support.kube_stage import User, a_user
-from support.kubectl import Kubectl
-from support.node_image import BOXES
-from support.node_image import CONTROLLER as IMAGE
-from support.real_node import Cluster
+from support.images.node_image import BOXES
+from support.images.node_image import CONTROLLER as IMAGE
+from support.kube.helm import CHART, helm
+from support.kube.kubectl import Kubectl
+from support.kube.real_node import Cluster
+from support.kube.stage import User, a_user
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(400)]
 
@@ -86,14 +86,14 @@ async def serves(user: User, release: Release, name: str) -> None:
 
 
 async def test_a_claim_becomes_ready_and_an_upgrade_leaves_it_alone(cluster: Cluster, release: Release) -> None:
-    async with a_user(cluster, "charted") as user:
+    async with a_user(cluster, "charted") as user:  # type: ignore[arg-type]
         container = {"name": "main", "image": BOXES[0]}
         await user.create(TEMPLATES, "python", podTemplate={"spec": {"containers": [container]}})
         await user.pool(2)
         await user.filled(2)
         await serves(user, release, "before")
         lease = await user.api.get(LEASES, LEASE, NAMESPACE)
-        assert lease.spec.holder_identity.startswith(CONTROLLER)
+        assert (lease.spec.holder_identity or "").startswith(CONTROLLER)
         (policy,) = await user.all(raw(NETWORK_POLICIES))
         (router,) = policy.body["spec"]["ingress"][0]["from"]
         assert router["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": NAMESPACE}

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from node.run import NAME
-from support.kube_process import hollow_node
-from support.kubectl import Kubectl
-from support.node_image import BOXES
-from support.real_node import Cluster
+from support.images.node_image import BOXES
+from support.kube.kubectl import Kubectl
+from support.kube.process import hollow_node
+from support.kube.real_node import Cluster
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
 
-PODS = {
+PODS: dict[str, Any] = {
     "plain": {"containers": [{"name": "main", "image": BOXES[0]}]},
     "two-containers": {
         "containers": [{"name": "main", "image": BOXES[0]}, {"name": "beside", "image": BOXES[1]}],

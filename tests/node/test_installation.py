@@ -16,12 +16,12 @@ from node.run import SERVICE
 from sandpool.install.rules import LEASE
 from sandpool.install.settings import CONTROLLER
 from sandpool.model.kinds import LEASES, TEMPLATES
-from support.kube_access import NAMESPACE
-from support.kube_stage import User, a_user
-from support.kubectl import Kubectl
-from support.node_image import BOXES
-from support.node_image import CONTROLLER as IMAGE
-from support.real_node import Cluster
+from support.images.node_image import BOXES
+from support.images.node_image import CONTROLLER as IMAGE
+from support.kube.access import NAMESPACE
+from support.kube.kubectl import Kubectl
+from support.kube.real_node import Cluster
+from support.kube.stage import User, a_user
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
 
@@ -75,7 +75,7 @@ def told(kubectl: Kubectl) -> str:
 
 
 async def test_it_serves_the_cluster_that_it_runs_in(cluster: Cluster, installed: Kubectl) -> None:
-    async with a_user(cluster, "installed") as user:
+    async with a_user(cluster, "installed") as user:  # type: ignore[arg-type]
         container = {"name": "main", "image": BOXES[0]}
         await user.create(TEMPLATES, "python", podTemplate={"spec": {"containers": [container]}})
         await user.pool(2)
@@ -87,7 +87,7 @@ async def test_it_serves_the_cluster_that_it_runs_in(cluster: Cluster, installed
 
 
 async def test_when_the_leading_pod_dies_the_other_takes_over(cluster: Cluster, installed: Kubectl) -> None:
-    async with a_user(cluster, "handed-over") as user:
+    async with a_user(cluster, "handed-over") as user:  # type: ignore[arg-type]
         await user.create(
             TEMPLATES, "python", podTemplate={"spec": {"containers": [{"name": "main", "image": BOXES[0]}]}}
         )

@@ -19,12 +19,12 @@ from sandpool.model.kinds import CLAIMS, PODS, POOLS, SANDBOXES, TEMPLATES, raw
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
-from support.kube_access import install
-from support.kube_process import controller
-from support.kube_stage import User, a_user
-from support.kubectl import Kubectl
-from support.node_image import BOXES
-from support.real_node import SUBNET, Cluster
+from support.images.node_image import BOXES
+from support.kube.access import install
+from support.kube.kubectl import Kubectl
+from support.kube.process import controller
+from support.kube.real_node import SUBNET, Cluster
+from support.kube.stage import User, a_user
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
 
@@ -55,7 +55,7 @@ def namespace(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def user(world: Cluster, namespace: str) -> AsyncIterator[User]:
-    async with a_user(world, namespace) as user:
+    async with a_user(world, namespace) as user:  # type: ignore[arg-type]
         yield user
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from sandpool.controllers.claim.keep import IN_VAIN
-from support.crowded_world import HOME, NEIGHBOUR, POOL, Account, Crowded
+from sandpool.controllers.claim.keep import SURPLUS_PER_SECOND
+from support.simulated.crowded_world import HOME, NEIGHBOUR, POOL, Account, Crowded
 
 CLAIMED = 60
 CALLS = 0.02
@@ -42,10 +42,10 @@ async def controllers_that_die(world: Crowded) -> None:
 
 async def slow_starts(world: Crowded) -> None:
     await world.claims(CLAIMED // 2)
-    world.kubelet._start = 20.0
+    world.kubelet.start_time = 20.0
     await world.claims(CLAIMED // 2, first=CLAIMED // 2)
     await asyncio.sleep(15)
-    world.kubelet._start = 1.0
+    world.kubelet.start_time = 1.0
 
 
 async def a_cold_burst(world: Crowded) -> None:
@@ -109,11 +109,11 @@ TROUBLES = {
     "a paused process": Trouble(a_paused_process),
     "a noisy neighbour": Trouble(a_noisy_neighbour, tried=POOL, neighbour=2 * CLAIMED),
 }
-PLACES = pytest.mark.parametrize("outright", [True, False], ids=["on one machine", "on Kubernetes"])
+PLACES = pytest.mark.parametrize("inline", [True, False], ids=["on one machine", "on Kubernetes"])
 
 
-def healed(trouble: Trouble, seed: int, *, outright: bool) -> Account:
-    found = Crowded(seed, outright=outright).account(trouble.strike)
+def healed(trouble: Trouble, seed: int, *, inline: bool) -> Account:
+    found = Crowded(seed, inline=inline).account(trouble.strike)
     everybody, pools = CLAIMED + trouble.neighbour, 2 if trouble.neighbour else 1
     assert found.violations == []
     assert len(found.by) == len(found.created) == everybody, "nobody is lost, nobody waits for ever"
@@ -125,7 +125,7 @@ def healed(trouble: Trouble, seed: int, *, outright: bool) -> Account:
     assert found.full_after < 10
     assert found.left == {"SandboxClaim": everybody + 1, "SandboxWarmPool": pools * POOL}, "nothing else is left"
     assert found.pods == everybody + 1 + pools * POOL
-    assert most_within(1.0, found.in_vain) <= IN_VAIN + 1
+    assert most_within(1.0, found.in_vain) <= SURPLUS_PER_SECOND + 1
     assert found.in_line == 0
     assert found.forgotten, "when claims and pools go, nothing is kept of them"
     return found
@@ -149,35 +149,35 @@ def most_within(seconds: float, moments: list[float]) -> int:
 
 @PLACES
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_it_heals_after(trouble: str, outright: bool) -> None:
-    healed(TROUBLES[trouble], 2, outright=outright)
+def test_it_heals_after(trouble: str, inline: bool) -> None:
+    healed(TROUBLES[trouble], 2, inline=inline)
 
 
 @PLACES
-def test_who_has_a_noisy_neighbour_does_not_wait_for_it(outright: bool) -> None:
-    found = healed(TROUBLES["a noisy neighbour"], 1, outright=outright)
+def test_who_has_a_noisy_neighbour_does_not_wait_for_it(inline: bool) -> None:
+    found = healed(TROUBLES["a noisy neighbour"], 1, inline=inline)
     last = max(found.order.index(key) for key in found.of(HOME))
     assert last <= 2 * (CLAIMED + POOL), "each has half of the starts as long as both want them"
 
 
 @PLACES
-def test_what_was_started_in_vain_meanwhile_goes(outright: bool) -> None:
+def test_what_was_started_in_vain_meanwhile_goes(inline: bool) -> None:
     """While nothing becomes ready, the oldest try a sandbox of their own. Those that a member makes superfluous are not kept. On Kubernetes a pause
     of the leader does not stop the nodes: when it is back members are ready, and nobody tries."""
-    for trouble in ("an image that does not start", *(["a paused process"] if outright else [])):
-        found = healed(TROUBLES[trouble], 3, outright=outright)
+    for trouble in ("an image that does not start", *(["a paused process"] if inline else [])):
+        found = healed(TROUBLES[trouble], 3, inline=inline)
         assert found.in_vain, "somebody has tried"
 
 
 @PLACES
-def test_it_heals_after_an_image_that_did_not_start_for_long(outright: bool) -> None:
-    healed(Trouble(an_image_that_does_not_start_for_long), 2, outright=outright)
+def test_it_heals_after_an_image_that_did_not_start_for_long(inline: bool) -> None:
+    healed(Trouble(an_image_that_does_not_start_for_long), 2, inline=inline)
 
 
 @pytest.mark.long
 @PLACES
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("seed", range(10, 14))
-def test_it_heals_whatever_the_order_of_events(seed: int, trouble: str, outright: bool) -> None:
+def test_it_heals_whatever_the_order_of_events(seed: int, trouble: str, inline: bool) -> None:
     """Where a new leader, or a neighbour, makes the pool's measures worth little, more try a cold start."""
-    healed(replace(TROUBLES[trouble], tried=CLAIMED // 5), seed, outright=outright)
+    healed(replace(TROUBLES[trouble], tried=CLAIMED // 5), seed, inline=inline)

@@ -29,14 +29,13 @@ from sandpool.model.pod import Phase, Pod, PodCondition, PodIp, PodStatus
 from sandpool.model.pool import SandboxWarmPool, SandboxWarmPoolSpec, TemplateRef, UpdateStrategy
 from sandpool.model.sandbox import PodTemplate, Sandbox, SandboxSpec, SandboxStatus
 from sandpool.model.template import SandboxTemplate, SandboxTemplateSpec
-from sandpool.simulation.authorship import Author, Sight
 from sandpool.simulation.invariants.knowledge import Knowledge
 from sandpool.simulation.invariants.ledger import Ledger
+from sandpool.simulation.invariants.order import BESIDES, EACH, Waits
 from sandpool.simulation.invariants.population import within_limits
 from sandpool.simulation.invariants.readiness import truthful
 from sandpool.simulation.invariants.safety import JUDGES
-from sandpool.simulation.invariants.waits import BESIDES, EACH, Waits
-from sandpool.simulation.steps import Step
+from sandpool.simulation.steps import Author, Sight, Step
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LEADER = "leader-1"

@@ -12,15 +12,13 @@ from sandpool.controlplane.store.store import Store
 from sandpool.kube.errors import ApiError, Unreachable
 from sandpool.model.kinds import CONFIG_MAPS, POOLS, TEMPLATES
 from sandpool.model.metadata import NO_REVISION
-from sandpool.simulation import bodies
-from sandpool.simulation.authorship import Author, Sight
+from sandpool.simulation import scenario
 from sandpool.simulation.faults import RATES, Fault, Faults
-from sandpool.simulation.line import Line
-from sandpool.simulation.meddler import Meddler
-from sandpool.simulation.places import Place
-from sandpool.simulation.seeded_loop import Stuck, run_seeded
-from sandpool.simulation.steps import WitnessedLog
-from sandpool.simulation.streams import Streams
+from sandpool.simulation.faulty_api import FaultyApi
+from sandpool.simulation.scenario import Tenant
+from sandpool.simulation.seeded_loop import RandomStreams, Stuck, run_seeded
+from sandpool.simulation.steps import Author, Sight, WitnessedLog
+from sandpool.simulation.users import TemplateEditor
 from sandpool.simulation.world import World
 
 NOTE: dict[str, Any] = {"metadata": {"name": "note"}}
@@ -68,7 +66,7 @@ def test_a_run_that_never_rests_ends() -> None:
 
 
 def test_a_stream_does_not_shift_another() -> None:
-    streams = Streams(7)
+    streams = RandomStreams(7)
     alone = [streams.of("one").random() for _ in range(3)]
     two = streams.of("two")
     two.random()
@@ -80,8 +78,8 @@ class _Always(Faults):
     """One kind of fault strikes whenever it may, no other ever does."""
 
     def __init__(self, only: Fault | None) -> None:
-        super().__init__(Streams(0))
-        self._rates = {fault: 1.0 if fault is only else 0.0 for fault in RATES}
+        super().__init__(RandomStreams(0))
+        self.rates = {fault: 1.0 if fault is only else 0.0 for fault in RATES}
 
 
 async def _opened() -> World:
@@ -90,16 +88,16 @@ async def _opened() -> World:
     return world
 
 
-def _line(world: World, only: Fault | None, killed: list[str]) -> Line:
+def _faulty_api(world: World, only: Fault | None, killed: list[str]) -> FaultyApi:
     def crash() -> None:
         killed.append("killed")
-        line.cut = True
+        api.cut = True
 
     def asked(who: Author, *_: object) -> None:
         assert who.name == "leader-1"
 
-    line = Line(world, "leader-1", _Always(only), Random(3), 0.01, crash, asked, lambda *_: None)
-    return line
+    api = FaultyApi(world, "leader-1", _Always(only), Random(3), 0.01, crash, asked, lambda *_: None)
+    return api
 
 
 async def _there(world: World) -> bool:
@@ -127,7 +125,7 @@ def test_what_a_fault_does_to_a_write(fault: Fault, error: type[Exception], ther
     async def work() -> None:
         world = await _opened()
         with pytest.raises(error):
-            await _line(world, fault, []).create(CONFIG_MAPS, NOTE, "red")
+            await _faulty_api(world, fault, []).create(CONFIG_MAPS, NOTE, "red")
         assert await _there(world) is there
         await world.close()
 
@@ -137,17 +135,17 @@ def test_what_a_fault_does_to_a_write(fault: Fault, error: type[Exception], ther
 def test_a_cut_line_carries_nothing_not_even_from_a_finally() -> None:
     async def work() -> None:
         world = await _opened()
-        line = _line(world, None, [])
+        api = _faulty_api(world, None, [])
 
         async def reconcile() -> None:
             try:
                 await asyncio.sleep(10)
             finally:
-                await line.create(CONFIG_MAPS, NOTE, "red")
+                await api.create(CONFIG_MAPS, NOTE, "red")
 
         task = asyncio.get_running_loop().create_task(reconcile())
         await asyncio.sleep(1)
-        line.cut = True
+        api.cut = True
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -160,10 +158,10 @@ def test_a_cut_line_carries_nothing_not_even_from_a_finally() -> None:
 def test_a_slow_write_lands_though_its_sender_is_dead() -> None:
     async def work() -> None:
         world = await _opened()
-        line = _line(world, Fault.SLOW, [])
-        task = asyncio.get_running_loop().create_task(line.create(CONFIG_MAPS, NOTE, "red"))
+        api = _faulty_api(world, Fault.SLOW, [])
+        task = asyncio.get_running_loop().create_task(api.create(CONFIG_MAPS, NOTE, "red"))
         await asyncio.sleep(0.0001)
-        line.cut = True
+        api.cut = True
         task.cancel()
         await asyncio.sleep(60)
         assert await _there(world)
@@ -176,12 +174,12 @@ def test_a_crash_in_a_call_kills_the_process() -> None:
     async def work() -> None:
         world = await _opened()
         killed: list[str] = []
-        line = _line(world, Fault.CRASH_IN_CALL, killed)
+        api = _faulty_api(world, Fault.CRASH_IN_CALL, killed)
         with pytest.raises(asyncio.CancelledError):
-            await line.create(CONFIG_MAPS, NOTE, "red")
+            await api.create(CONFIG_MAPS, NOTE, "red")
         assert killed
         with pytest.raises(asyncio.CancelledError):
-            await line.get(CONFIG_MAPS, "note", "red")
+            await api.get(CONFIG_MAPS, "note", "red")
         await world.close()
 
     run_seeded(work(), Random(1))
@@ -198,12 +196,12 @@ def test_what_failed_transfers_lead_to(fault: Fault, controller: str, edited: bo
         world = await _opened()
         faults = _Always(None)
         chance = Random(1)
-        Meddler(world, faults, chance)
-        place = Place("red", ("template-0",), ("pool-0",))
-        made = await world.api.create(TEMPLATES, bodies.template("template-0", chance), "red")
-        pool = await world.api.create(POOLS, bodies.pool("pool-0", place, chance), "red")
+        TemplateEditor(world, faults, chance)
+        place = Tenant("red", ("template-0",), ("pool-0",))
+        made = await world.api.create(TEMPLATES, scenario.template("template-0", chance), "red")
+        pool = await world.api.create(POOLS, scenario.pool("pool-0", place, chance), "red")
         for _ in range(20):
-            faults.struck(fault, Author("leader-1", controller, saw=Sight(pool=pool)))
+            faults.on_strike(fault, Author("leader-1", controller, saw=Sight(pool=pool)))
         await asyncio.sleep(1)
         found = await world.api.get(TEMPLATES, "template-0", "red")
         assert (found.metadata.generation > made.metadata.generation) is edited
@@ -215,15 +213,15 @@ def test_what_failed_transfers_lead_to(fault: Fault, controller: str, edited: bo
 def test_what_is_written_together_with_a_claim_is_put_down_to_who_granted_it() -> None:
     """The claim itself, as it was sent, is its user's."""
     seen: list[tuple[str, str]] = []
-    leader = Author("leader-1", "claim", "outright-1")
+    leader = Author("leader-1", "claim", "inline-1")
 
     async def main() -> None:
         log = WitnessedLog(lambda change, who: seen.append((change.record.key[2:], str(who))))
         store = await Store.open(log)
         claim, box = ("g/claims/red/c", NO_REVISION, bytes), ("g/boxes/red/m", NO_REVISION, bytes)
-        log.granted_by = leader
+        log.added_by = leader
         store.put_together(claim, box, claim)
-        log.granted_by = leader  # and nothing comes of it: the claim is created alone
+        log.added_by = leader  # and nothing comes of it: the claim is created alone
         store.put("g/claims/red/d", NO_REVISION, bytes)
         store.put_together(("g/boxes/red/n", NO_REVISION, bytes), ("g/boxes/red/o", NO_REVISION, bytes))
         await store.close()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.simulation.batch import caught_by
 from sandpool.simulation.mutations import MUTATIONS, mutated
+from sandpool.simulation.run import caught_by
 
 SEEDS = [*range(0, 500), *range(1_000, 1_500)]
 """Two leaders that get one claim two sandboxes, each in time to show its own, are rare: both prefer the same member for it."""

@@ -16,11 +16,10 @@ from sandpool.model.kinds import CLAIMS, POOLS, TEMPLATES
 from sandpool.model.pod import Pod
 from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
-from sandpool.simulation import bodies
-from sandpool.simulation.batch import caught_by
+from sandpool.simulation import scenario
 from sandpool.simulation.kubelet import Kubelet
 from sandpool.simulation.operator import Operator
-from sandpool.simulation.run import Run
+from sandpool.simulation.run import Run, caught_by
 from sandpool.simulation.seeded_loop import run_seeded
 from sandpool.simulation.steps import Step
 
@@ -44,7 +43,7 @@ class Served:
 
 
 def overload(
-    seed: int, outright: bool, *, members: int = POOL, at_once: int = 2, every: float = 0.05, trouble: str = ""
+    seed: int, inline: bool, *, members: int = POOL, at_once: int = 2, every: float = 0.05, trouble: str = ""
 ) -> Served:
     """Claims come `every` so many seconds, of a pool whose members start `at_once`, each within a second. `trouble`: what comes in the middle."""
     run, served, newcomer = Run(seed), Served(), list[float]()
@@ -54,13 +53,13 @@ def overload(
         world, streams = run.world, run.streams
         await world.open(("red",), ("node",), 20_000)
         kubelet = Kubelet(world, run.faults, Random(seed), ("node",), at_once)
-        kubelet._start = 1.0
+        kubelet.start_time = 1.0
         world.listeners.append(heard)
-        await world.api.create(TEMPLATES, bodies.template("template-0", Random(seed)), "red")
+        await world.api.create(TEMPLATES, scenario.template("template-0", Random(seed)), "red")
         spec = {"sandboxTemplateRef": {"name": "template-0"}, "replicas": members}
         await world.api.create(POOLS, {"metadata": {"name": "pool"}, "spec": spec}, "red")
         operator = Operator(world, run.faults, streams, 0.002, run.referee)
-        operator._outright, operator._mean, operator._options = outright, 0.0, ControllerOptions()
+        operator.inline, operator.mean_life, operator.options = inline, 0.0, ControllerOptions()
         running = world.spawn(operator.run())
         await asyncio.sleep(30)
         for number in range(CLAIMED):
@@ -70,9 +69,9 @@ def overload(
             if number == CLAIMED // 2 and trouble == "the controllers die":
                 operator.current.kill()
             elif number == CLAIMED // 2 and trouble == "starts take long for a while":
-                kubelet._start = 20.0
+                kubelet.start_time = 20.0
         await asyncio.sleep(15)
-        kubelet._start = 1.0
+        kubelet.start_time = 1.0
         await asyncio.sleep(200)
         world.check()
         began = asyncio.get_running_loop().time()
@@ -120,9 +119,9 @@ def overtaken(order: list[str]) -> int:
     return max(int(name.rpartition("-")[2]) - at for at, name in enumerate(order))
 
 
-@pytest.mark.parametrize("outright", [True, False], ids=["on one machine", "on Kubernetes"])
-def test_past_capacity_claims_are_served_in_order_and_warm(outright: bool) -> None:
-    served = overload(1, outright)
+@pytest.mark.parametrize("inline", [True, False], ids=["on one machine", "on Kubernetes"])
+def test_past_capacity_claims_are_served_in_order_and_warm(inline: bool) -> None:
+    served = overload(1, inline)
     assert served.violations == []
     assert len(served.by) == CLAIMED
     assert served.warm >= 0.95 * CLAIMED
@@ -131,11 +130,11 @@ def test_past_capacity_claims_are_served_in_order_and_warm(outright: bool) -> No
     assert served.full - served.last < 10, "it is full soon after the last was served"
 
 
-@pytest.mark.parametrize("outright", [True, False], ids=["on one machine", "on Kubernetes"])
+@pytest.mark.parametrize("inline", [True, False], ids=["on one machine", "on Kubernetes"])
 @pytest.mark.parametrize("trouble", ["", "the controllers die", "starts take long for a while"])
-def test_it_heals(trouble: str, outright: bool) -> None:
+def test_it_heals(trouble: str, inline: bool) -> None:
     """In virtual time, which passes only where somebody waits for something."""
-    served = overload(2, outright, trouble=trouble)
+    served = overload(2, inline, trouble=trouble)
     assert served.violations == []
     assert len(served.by) == CLAIMED
     if trouble == "the controllers die":
@@ -147,7 +146,7 @@ def test_it_heals(trouble: str, outright: bool) -> None:
 
 
 def test_where_starts_do_not_get_in_each_others_way_a_pool_that_is_too_small_is_not_waited_for() -> None:
-    served = overload(1, outright=True, members=1, at_once=1_000)
+    served = overload(1, inline=True, members=1, at_once=1_000)
     assert served.violations == []
     assert len(served.by) == CLAIMED
     assert served.warm < CLAIMED / 2

@@ -1,4 +1,4 @@
-"""The only place that knows all parts: it builds the local cluster, the controller process and the router process out of them.
+"""Builds the local cluster, the controller process and the router process from their parts. No other package knows all parts.
 
 What may live here: construction, wiring and lifetimes. Decisions and mechanisms belong to the parts.
 """

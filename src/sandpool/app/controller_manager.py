@@ -1,8 +1,8 @@
-"""The controllers on a Kubernetes cluster: one process, in a pod or outside, beside others of which one leads.
+"""The process of `sandpool controller`: the controllers on a Kubernetes cluster, with leader election among replicas.
 
-Order of the start: pages (so that probes are answered), preflight, caches, the lease, the controllers. The stop goes the
-other way round: controllers finish what waits, the lease is released, Events that still wait are written.
-The lease has connections of its own, so that no burst of writes delays a renewal.
+It starts the pages first (so that probes are answered), then runs the preflight, fills the caches, takes the lease and starts the
+controllers. It stops in reverse: controllers finish queued work, the lease is released, pending Events are written.
+The lease uses separate connections, so that no burst of writes delays a renewal.
 """
 
 from __future__ import annotations
@@ -17,67 +17,134 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from sandpool.app.controllers import ControllerOptions, Telling
-from sandpool.app.scopes import Scoped, scoped
+from sandpool.app.controllers import ControllerOptions, Controllers, Observability, assemble
 from sandpool.app.server_tls import ServerTls, certified
 from sandpool.base.clock import Clock, SystemClock
 from sandpool.base.interpreter import collect_quietly, settle_interpreter
+from sandpool.controllers.old_references import warn_of_old_references
 from sandpool.install.preflight import Preflight
 from sandpool.install.rules import LEASE
+from sandpool.kube.api import Api
 from sandpool.kube.config import Config
 from sandpool.kube.http import HttpApi, connect
 from sandpool.kube.kubeconfig import load_config
-from sandpool.kube.lanes import Lane
 from sandpool.kube.pacing import Bounds, Pacer
+from sandpool.kube.priority import Priority, priority_of_write
+from sandpool.kube.priority_gate import PriorityGate, gate_metrics
 from sandpool.kube.retry import RetryPolicy
 from sandpool.kube.transport import Limits
-from sandpool.kube.write_lanes import lane_of_write, shown
 from sandpool.loop.events import EventRecorder
 from sandpool.loop.health import Health
 from sandpool.loop.lease import Elector, Terms
 from sandpool.loop.lifetimes import beside, ungrouped
-from sandpool.loop.manager import Deadlines, Manager
+from sandpool.loop.manager import Deadlines, Manager, Parts
 from sandpool.loop.outage import Outage
-from sandpool.telemetry.exposition import exposed
-from sandpool.telemetry.history_pages import story_pages
+from sandpool.loop.reflector import Reflector
+from sandpool.model.kinds import SANDBOXES
 from sandpool.telemetry.log import logger
-from sandpool.telemetry.metrics import CONTENT_TYPE, Metrics
-from sandpool.telemetry.pages import Address, Handler, Page, Pages
+from sandpool.telemetry.metrics import CONTENT_TYPE, Metrics, exposed
+from sandpool.telemetry.pages import Address, Handler, Page, Pages, history_pages
 from sandpool.telemetry.profiles import profile_pages
-from sandpool.telemetry.reconcile_history import Story
+from sandpool.telemetry.reconcile_history import ReconcileHistory
 from sandpool.telemetry.trace import NullTracer, Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class Scoped:
+    """The controllers of all watched namespaces, for one manager."""
+
+    parts: Parts
+    metrics: tuple[Metrics, ...]
+    calm: Callable[[], bool]  # no urgent work is left
+
+
+def scoped(
+    namespaces: Sequence[str],
+    api: Api,
+    clock: Clock,
+    random: Callable[[], float],
+    observability: Observability,
+    options: ControllerOptions,
+    elector: Elector | None,
+    *,
+    extensions: bool = True,
+    lanes: PriorityGate | None = None,
+) -> Scoped:
+    """Builds the controllers for these namespaces; for all, if none is given. Without `extensions`, only Sandboxes are reconciled. `lanes` is the
+    priority gate of the Api."""
+    scoped_observability = [replace(observability, metrics=Metrics()) for _ in namespaces] or [observability]
+    sets = [
+        assemble(api, clock, random, one, options, namespace=namespace, lanes=lanes)
+        for namespace, one in zip(namespaces or ("",), scoped_observability, strict=True)
+    ]
+    each = [_parts(one, extensions) for one in sets]
+
+    async def prepare() -> None:
+        for parts in each:
+            if parts.prepare is not None:
+                await parts.prepare()
+            warn_of_old_references(reflector.cache for reflector in parts.reflectors)
+
+    parts = Parts(
+        reflectors=tuple(chain.from_iterable(parts.reflectors for parts in each)),
+        controllers=tuple(chain.from_iterable(parts.controllers for parts in each)),
+        services=tuple(chain.from_iterable(parts.services for parts in each)),
+        elector=elector,
+        prepare=prepare,
+    )
+    own = [observability.metrics] if namespaces else []
+    return Scoped(
+        parts, (*own, *(one.metrics for one in scoped_observability)), lambda: all(one.urgent.idle for one in sets)
+    )
+
+
+def _parts(made: Controllers, extensions: bool) -> Parts:
+    if extensions:
+        return made.parts()
+    # The CustomResourceDefinitions of the other kinds may be missing, so those are not listed.
+    return Parts(
+        reflectors=tuple(reflector for reflector in made.reflectors if _of_sandboxes(reflector)),
+        controllers=(made.sandbox.loop,),
+    )
+
+
+def _of_sandboxes(reflector: Reflector[Any]) -> bool:
+    resource = reflector.cache.resource
+    return resource == SANDBOXES or (resource.group == "" and resource.namespaced)
+
 
 log = logger(__name__)
 
 COMPONENT = "sandpool-controller"
-"""Who Events are reported by."""
+"""The reporting component of Events."""
 DRAINED = 20.0
-"""Seconds that reconciles under way have to end; the rest of the 30 that Kubernetes gives is for the lease and the Events."""
+"""Seconds for reconciles in progress at shutdown. The rest of Kubernetes' 30 is for the lease and the Events."""
 RELEASED = 0.25
-"""Seconds that the garbage collector has to delete what a claim released. One that is idle takes a few hundredths, and what it has done
-nobody does twice; when many claims are released at once it would take half a minute, and longer where others use it as well."""
-TOLD = 2.0
-"""Seconds that Events still waiting at the end have to be written."""
+"""Seconds that Kubernetes' garbage collector has to delete what a claim released; then we delete it. An idle collector takes a few
+hundredths of a second, so nothing is deleted twice. When many claims are released at once, it would take half a minute or more."""
+FLUSH_TIMEOUT = 2.0
+"""Seconds to write pending Events at shutdown."""
 REFUSED = 45.0
-"""Seconds in which a write that the server refuses (429) keeps its place in line. Less than a reconcile may take (loop/controller.py): one that fails
-begins again at the end of the line."""
+"""Seconds for which a throttled write (429) keeps its place in the queue. This is less than the time limit of a reconcile
+(loop/controller.py), because a reconcile that fails starts again at the end of the queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Towards the API server. Upper bounds: within them, its answers decide."""
+    """Upper bounds for requests to the API server. Within them, the server's responses set the pace (kube/pacing.py)."""
 
     qps: float = 0.0  # 0 or less: no limit
     burst: int = 10
-    in_flight: int = 50  # writes under way at once
+    in_flight: int = 50  # concurrent writes
 
     @property
     def connections(self) -> int:
-        """At most: reads must not wait for writes. Watches have further ones."""
+        """Maximum number of connections: reads must not wait for writes. Watches have connections of their own."""
         return 2 * self.in_flight
 
 
@@ -85,25 +152,25 @@ class Rate:
 class ManagerOptions:
     kubeconfig: Path | None = None
     context: str = ""
-    namespaces: tuple[str, ...] = ()  # none: all of them
-    extensions: bool = True  # claims, pools and templates, not sandboxes alone
+    namespaces: tuple[str, ...] = ()  # empty: all of them
+    extensions: bool = True  # also claims, pools and templates
     elect: bool = True
-    lease_namespace: str = ""  # where we run, if empty
+    lease_namespace: str = ""  # empty: our own namespace
     terms: Terms = field(default_factory=Terms)
     rate: Rate = field(default_factory=Rate)
     events: bool = True
-    metrics_at: Address | None = None  # None: not at all
-    metrics_tls: ServerTls | None = None  # None: by plain HTTP
+    metrics_at: Address | None = None  # None: not served
+    metrics_tls: ServerTls | None = None  # None: plain HTTP
     health_at: Address | None = None
     debug_at: Address | None = None
     stories_at: Address | None = None
-    router_namespace: str = ""  # where we run if that is a pod, if empty
+    router_namespace: str = ""  # empty: our own namespace, if we run in a pod
     controllers: ControllerOptions = field(default_factory=ControllerOptions)
 
 
 @dataclass(frozen=True, slots=True)
 class Apis:
-    """Two ways to one server: for what the controllers do, and for the lease and whatever else must end soon."""
+    """Two clients of one server: `work` for the controllers, `brief` for the lease and other requests that must be quick."""
 
     work: HttpApi
     brief: HttpApi
@@ -117,49 +184,49 @@ async def serve(
     tracer: Tracer = NullTracer(),
     filled: Callable[[], object] = lambda: None,
 ) -> None:
-    """Runs until `stop`. Whatever part fails ends all of it, with that part's error. `env` is for credential plugins. `filled` is
-    called once, when all caches are: what they hold will stay."""
+    """Runs until `stop`. If any part fails, everything stops with its error. `env` is the environment of credential plugins. `filled` is called
+    once, when all caches are filled."""
     clock = SystemClock()
     outage = Outage(clock.monotonic)
-    telling = Telling(tracer=tracer, outage=outage)
-    telling.metrics.show_process()
-    async with _summed_up(outage), _connected(config, options, clock, telling.metrics, env) as apis:
-        elector = _elector(options, config, apis, clock, telling.metrics)
-        recorder = _recorder(apis.work, clock, telling.metrics) if options.events else None
+    observability = Observability(tracer=tracer, outage=outage)
+    observability.metrics.show_process()
+    async with _summed_up(outage), connected(config, options, clock, observability.metrics, env) as apis:
+        elector = new_elector(options, config, apis, clock, observability.metrics)
+        recorder = _recorder(apis.work, clock, observability.metrics) if options.events else None
         if recorder is not None:
-            telling = replace(telling, events=recorder)
+            observability = replace(observability, events=recorder)
         made = scoped(
             options.namespaces,
             apis.work,
             clock,
             random.random,
-            telling,
-            _controllers(options, config),
+            observability,
+            controller_options(options, config),
             elector,
             extensions=options.extensions,
             lanes=apis.work.gate,
         )
         health = Health(made.parts.reflectors, elector, clock.monotonic)
-        async with _pages(options, made.metrics, health, telling.story, clock):
+        async with _pages(options, made.metrics, health, observability.history, clock):
             lease_namespace = _lease_namespace(options, config) if elector is not None else ""
             preflight = Preflight(apis.brief, config)
             await preflight.check(options.namespaces, lease_namespace, clock.now(), extensions=options.extensions)
             log.info("starting", server=config.cluster.server, namespaces=",".join(options.namespaces) or "all")
-            async with _told(recorder), beside(garbage=_collected(made, clock, filled)):
+            async with _recording(recorder), beside(garbage=_collect_garbage(made, clock, filled)):
                 await Manager(made.parts, Deadlines(drained=DRAINED)).run(stop)
 
 
 @asynccontextmanager
 async def _summed_up(outage: Outage) -> AsyncIterator[None]:
-    """A process that ends because of an outage says how much failed."""
+    """Logs the summary of an outage when the process ends."""
     try:
         yield
     finally:
         outage.end()
 
 
-async def _collected(made: Scoped, clock: Clock, filled: Callable[[], object]) -> None:
-    """Garbage is looked for while nobody waits, also in one that does not lead yet: it will have no time for it when it does."""
+async def _collect_garbage(made: Scoped, clock: Clock, filled: Callable[[], object]) -> None:
+    """Runs Python's garbage collector while no urgent work waits, also before this process is the leader."""
     for reflector in made.parts.reflectors:
         await reflector.cache.synced.wait()
     filled()
@@ -167,24 +234,24 @@ async def _collected(made: Scoped, clock: Clock, filled: Callable[[], object]) -
 
 
 @asynccontextmanager
-async def _told(recorder: EventRecorder | None) -> AsyncIterator[None]:
-    """Events are written beside the controllers; what still waits at the end is written then."""
+async def _recording(recorder: EventRecorder | None) -> AsyncIterator[None]:
+    """Writes Events while the body runs, and those that are still pending when it ends."""
     if recorder is None:
         yield
         return
     async with beside(events=recorder.run()):
         yield
-    await recorder.flush(TOLD)
+    await recorder.flush(FLUSH_TIMEOUT)
 
 
 @asynccontextmanager
-async def _connected(
+async def connected(
     config: Config, options: ManagerOptions, clock: Clock, metrics: Metrics, env: Mapping[str, str]
 ) -> AsyncIterator[Apis]:
     rate, pacer = options.rate, Pacer(Bounds(most=options.rate.in_flight))
-    # The lease must be renewed or given up well before others may take it: its requests are cut off early.
+    # The lease must be renewed or given up well before others may take it, so its requests time out early.
     limits = Limits(request=options.terms.renew, write=options.terms.renew, connections=4)
-    made: dict[str, Any] = {"clock": clock, "draw": random.random, "env": env, "told": metrics.called}
+    made: dict[str, Any] = {"clock": clock, "draw": random.random, "env": env, "called": metrics.called}
     async with (
         connect(
             config,
@@ -195,15 +262,15 @@ async def _connected(
             burst=rate.burst,
             width=rate.in_flight,
             pacer=pacer,
-            sort=lane_of_write,
+            sort=priority_of_write,
         ) as work,
         connect(config, **made, limits=limits) as brief,
     ):
-        metrics.show(lambda: shown(work.gate, pacer))
+        metrics.show(lambda: gate_metrics(work.gate, pacer))
         yield Apis(work, brief)
 
 
-def _elector(options: ManagerOptions, config: Config, apis: Apis, clock: Clock, metrics: Metrics) -> Elector | None:
+def new_elector(options: ManagerOptions, config: Config, apis: Apis, clock: Clock, metrics: Metrics) -> Elector | None:
     if not options.elect:
         return None
     return Elector(
@@ -222,9 +289,9 @@ def _lease_namespace(options: ManagerOptions, config: Config) -> str:
     return options.lease_namespace or config.namespace
 
 
-def _controllers(options: ManagerOptions, config: Config) -> ControllerOptions:
-    """The router runs where we do, unless somebody says otherwise; who runs outside a cluster cannot know. What claims release is deleted
-    here, where claims are ours at all."""
+def controller_options(options: ManagerOptions, config: Config) -> ControllerOptions:
+    """Completes the options from the environment: unless configured otherwise, the router is assumed to run in our own namespace. If we
+    reconcile claims, we also delete released sandboxes."""
     made = options.controllers
     if options.extensions:
         made = replace(made, sandbox=replace(made.sandbox, release_after=RELEASED))
@@ -235,17 +302,17 @@ def _controllers(options: ManagerOptions, config: Config) -> ControllerOptions:
 
 
 def _recorder(api: HttpApi, clock: Clock, metrics: Metrics) -> EventRecorder:
-    background = api.in_lane(Lane.STATUS)
+    background = api.with_priority(Priority.STATUS)
     instance = platform.node() or COMPONENT
     return EventRecorder(background, clock, metrics, random.random, controller=COMPONENT, instance=instance)
 
 
 @asynccontextmanager
 async def _pages(
-    options: ManagerOptions, metrics: Sequence[Metrics], health: Health, story: Story, clock: Clock
+    options: ManagerOptions, metrics: Sequence[Metrics], health: Health, history: ReconcileHistory, clock: Clock
 ) -> AsyncIterator[None]:
     async def alive(query: Mapping[str, str]) -> Page:
-        return Page(b"ok\n")  # that the event loop runs is what this says
+        return Page(b"ok\n")  # it answers, so the event loop runs
 
     async def ready(query: Mapping[str, str]) -> Page:
         problems = health.problems()
@@ -260,7 +327,7 @@ async def _pages(
             ("--metrics-bind-address", options.metrics_at, tls, lambda: {"/metrics": scraped}),
             ("--health-probe-bind-address", options.health_at, None, lambda: {"/healthz": alive, "/readyz": ready}),
             ("--debug-bind-address", options.debug_at, None, profile_pages),
-            ("--stories-bind-address", options.stories_at, None, lambda: story_pages(story)),
+            ("--stories-bind-address", options.stories_at, None, lambda: history_pages(history)),
         )
         for flag, address, context, pages in places:
             if address is not None:

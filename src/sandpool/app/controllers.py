@@ -1,4 +1,4 @@
-"""The four controllers, put together on one Api: caches, what they share, and the parts for a manager to run."""
+"""Builds the four controllers on one Api: their caches, their shared state, and the parts that a manager runs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from functools import partial
 from typing import Any
 
 from sandpool.base.clock import Clock
-from sandpool.controllers import watched as followed
+from sandpool.controllers import cache_transforms
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Woken
 from sandpool.controllers.assigner.staleness import Staleness
-from sandpool.controllers.cache_transforms import Alike
+from sandpool.controllers.cache_transforms import SandboxTransform
 from sandpool.controllers.claim.controller import Caches as ClaimCaches
 from sandpool.controllers.claim.controller import ClaimController
 from sandpool.controllers.claim.options import Options as ClaimOptions
-from sandpool.controllers.metrics.metrics import Measures
+from sandpool.controllers.metrics.controller_metrics import ControllerMetrics
 from sandpool.controllers.metrics.traces import in_context
 from sandpool.controllers.pool.controller import Caches as PoolCaches
 from sandpool.controllers.pool.controller import PoolController
@@ -29,8 +29,10 @@ from sandpool.controllers.template.controller import Caches as TemplateCaches
 from sandpool.controllers.template.controller import TemplateController
 from sandpool.controllers.template.policy import Options as PolicyOptions
 from sandpool.kube.api import Api
-from sandpool.kube.lanes import LaneGate
-from sandpool.kube.traced import Narrated
+from sandpool.kube.inline import InlineHooks
+from sandpool.kube.interceptors import Gated, Traced
+from sandpool.kube.priority import UrgentWork
+from sandpool.kube.priority_gate import PriorityGate
 from sandpool.loop.cache import Cache
 from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.events import Events, NullEvents
@@ -38,7 +40,6 @@ from sandpool.loop.lease import Elector
 from sandpool.loop.manager import Parts
 from sandpool.loop.outage import Outage
 from sandpool.loop.reflector import Reflector
-from sandpool.loop.rush import Rush
 from sandpool.loop.writes import Writes
 from sandpool.model import kinds
 from sandpool.model.claim import SandboxClaim
@@ -51,7 +52,7 @@ from sandpool.model.resource import Resource
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.reconcile_history import Story
+from sandpool.telemetry.reconcile_history import ReconcileHistory
 from sandpool.telemetry.trace import NullTracer, Tracer
 
 
@@ -72,42 +73,42 @@ class ControllerOptions:
     pool: PoolOptions = field(default_factory=PoolOptions)
     claim: ClaimOptions = field(default_factory=ClaimOptions)
     workers: Workers = field(default_factory=Workers)
-    defaults: ContainerDefaults = STANDARD  # of containers in what templates make
-    claim_events: bool = True  # whether the claim controller writes Events, where the others do
-    tracked_only: bool = False  # ask the server for pods and Services of sandboxes only, not for all
+    defaults: ContainerDefaults = STANDARD  # for containers of sandboxes made from templates
+    claim_events: bool = True  # whether the claim controller emits Events, too
+    tracked_only: bool = False  # list and watch only pods and Services of sandboxes
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
-    """Where the controllers say what they do."""
+class Observability:
+    """Where the controllers record what they do."""
 
     metrics: Metrics = field(default_factory=Metrics)
-    story: Story = field(default_factory=Story)
+    history: ReconcileHistory = field(default_factory=ReconcileHistory)
     events: Events = field(default_factory=NullEvents)
     tracer: Tracer = field(default_factory=NullTracer)
-    outage: Outage | None = None  # None: those who are made together share one
+    outage: Outage | None = None  # None: one is created and shared
 
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What the controllers know of the cluster. Claims are listed before sandboxes: whoever shows a claim shows its sandbox."""
+    """The caches of all controllers. Claims are listed before sandboxes, so that a cached claim's sandbox is cached, too."""
 
     claims: Cache[SandboxClaim] = field(default_factory=lambda: Cache(kinds.CLAIMS))
-    sandboxes: Cache[Sandbox] = field(default_factory=lambda: Cache(kinds.SANDBOXES, keep=Alike()))
+    sandboxes: Cache[Sandbox] = field(default_factory=lambda: Cache(kinds.SANDBOXES, keep=SandboxTransform()))
     pools: Cache[SandboxWarmPool] = field(default_factory=lambda: Cache(kinds.POOLS))
     templates: Cache[SandboxTemplate] = field(default_factory=lambda: Cache(kinds.TEMPLATES))
     policies: Cache[NetworkPolicy] = field(default_factory=lambda: Cache(kinds.NETWORK_POLICIES))
-    pods: Cache[Pod] = field(default_factory=lambda: Cache(kinds.PODS, keep=followed.Remembered()))
+    pods: Cache[Pod] = field(default_factory=lambda: Cache(kinds.PODS, keep=cache_transforms.PodTransform()))
     services: Cache[Service] = field(default_factory=lambda: Cache(kinds.SERVICES))
     volume_claims: Cache[PersistentVolumeClaim] = field(default_factory=lambda: Cache(kinds.PERSISTENT_VOLUME_CLAIMS))
     nodes: Cache[Node] = field(default_factory=lambda: Cache(kinds.NODES))
 
     @classmethod
     def of_tracked(cls) -> Caches:
-        """Of pods and Services only those that a label marks as a sandbox's."""
+        """Caches that hold only pods and Services with our label."""
         return cls(
-            pods=Cache(kinds.PODS, followed.tracked, followed.Remembered()),
-            services=Cache(kinds.SERVICES, followed.tracked),
+            pods=Cache(kinds.PODS, cache_transforms.tracked, cache_transforms.PodTransform()),
+            services=Cache(kinds.SERVICES, cache_transforms.tracked),
         )
 
     def all(self) -> tuple[Cache[Any], ...]:
@@ -133,11 +134,11 @@ class Controllers:
     pool: PoolController
     claim: ClaimController
     reflectors: tuple[Reflector[Any], ...]
-    rush: Rush  # whether anybody waits for something
+    urgent: UrgentWork  # whether urgent work is left
     namespace: str = ""
 
     def parts(self, elector: Elector | None = None) -> Parts:
-        """For a manager. Claims go first: they are what somebody waits for."""
+        """The parts for a manager. Claims go first: users wait for them."""
         return Parts(
             reflectors=self.reflectors,
             controllers=(self.claim.loop, self.sandbox.loop, self.pool.loop, self.template.loop),
@@ -151,81 +152,90 @@ def assemble(
     api: Api,
     clock: Clock,
     random: Callable[[], float],
-    telling: Telling,
+    observability: Observability,
     options: ControllerOptions = ControllerOptions(),
     *,
     namespace: str = "",
-    gate: LaneGate | None = None,
-    lanes: LaneGate | None = None,
+    gate: PriorityGate | None = None,
+    lanes: PriorityGate | None = None,
     leading: Callable[[], bool] = lambda: True,
+    hooks: InlineHooks | None = None,
 ) -> Controllers:
-    """`random` makes the names of members and spreads retries; give it a seed and the same run repeats. With a `namespace`
-    they see that one only. `gate` is for an Api that has none of its own, `lanes` is its own; `leading` says whether this process is the one
-    that acts, and so the one that counts."""
+    """Builds the controllers. `random` names members and spreads retries; seed it to repeat a run. With a `namespace` they see only that one.
+    `gate` is a priority gate for an Api without one; `lanes` is the gate that the Api already has. `leading` returns whether this process is
+    the leader: only the leader counts metrics. `hooks` are those of an API server in this process, where claims are bound inline."""
     caches = Caches.of_tracked() if options.tracked_only else Caches()
     prompt = options.pool.refill_rate <= 0 and options.pool.replenish_delay <= 0
     assigner = Assigner(clock.monotonic, prompt=prompt)
-    tracer = in_context(telling.tracer, caches.claims, caches.sandboxes, caches.pools, caches.templates)
-    telling = replace(telling, tracer=tracer)
-    measures = Measures(
-        caches.claims, caches.sandboxes, caches.pools, assigner, clock, telling.metrics, leading=leading
+    tracer = in_context(observability.tracer, caches.claims, caches.sandboxes, caches.pools, caches.templates)
+    observability = replace(observability, tracer=tracer)
+    controller_metrics = ControllerMetrics(
+        caches.claims, caches.sandboxes, caches.pools, assigner, clock, observability.metrics, leading=leading
     )
-    writes = Writes(Narrated(api, tracer), caches.all(), gate)
-    writes.refused = _refused_status(caches, clock, telling, options).refused
-    workshop = _Workshop(writes, caches, assigner, clock, telling, options)
-    claim = workshop.claim()
-    pool, sandbox, template = workshop.pool(random, claim.wake), workshop.sandbox(), workshop.template()
-    rush = Rush()
-    for shares in (claim, pool.loop, sandbox.loop, template.loop):
-        shares.share(rush)
-    _keep_its_share(assigner, (pool.loop, sandbox.loop), gate or lanes)
-    claim.outright.times = measures.times
-    claim.tell_cold(measures.started_cold)
+    traced = Traced(api, tracer)
+    writes = Writes(Gated(traced, gate) if gate is not None else traced, caches.all())
+    writes.refused = _refused_status(caches, clock, observability, options).refused
+    factory = _ControllerFactory(writes, caches, assigner, clock, observability, options)
+    urgent = UrgentWork()
+    claim = factory.claim(urgent, controller_metrics)
+    pool, sandbox, template = factory.pool(random, claim.wake), factory.sandbox(), factory.template()
+    for loop in (pool.loop, sandbox.loop, template.loop):
+        loop.share(urgent)
+    _expedite_refill(assigner, (pool.loop, sandbox.loop), gate or lanes)
+    if hooks is not None:
+        hooks.register(kinds.CLAIMS, claim.inline)
     tracked = (caches.pods, caches.services) if options.tracked_only else ()
     reflectors = tuple(
         Reflector(
-            api, cache, clock, telling.metrics, random, followed.scope(cache, namespace, tracked=cache in tracked)
+            api,
+            cache,
+            clock,
+            observability.metrics,
+            random,
+            cache_transforms.scope(cache, namespace, tracked=cache in tracked),
         )
         for cache in caches.all()
     )
-    outage = telling.outage or Outage(clock.monotonic)
+    outage = observability.outage or Outage(clock.monotonic)
     for loop in (claim.loop, pool.loop, sandbox.loop, template.loop):
         loop.outage = outage
     for reflector in reflectors:
         reflector.outage = outage
-    return Controllers(caches, assigner, sandbox, template, pool, claim, reflectors, rush, namespace)
+    return Controllers(caches, assigner, sandbox, template, pool, claim, reflectors, urgent, namespace)
 
 
-def _refused_status(caches: Caches, clock: Clock, telling: Telling, options: ControllerOptions) -> RefusedStatus:
+def _refused_status(
+    caches: Caches, clock: Clock, observability: Observability, options: ControllerOptions
+) -> RefusedStatus:
     events: dict[Resource[Any], Events] = {
-        kinds.SANDBOXES: telling.events,
-        kinds.POOLS: telling.events,
-        kinds.CLAIMS: telling.events if options.claim_events else NullEvents(),
+        kinds.SANDBOXES: observability.events,
+        kinds.POOLS: observability.events,
+        kinds.CLAIMS: observability.events if options.claim_events else NullEvents(),
     }
-    return RefusedStatus(caches.all(), events, clock, telling.metrics)
+    return RefusedStatus(caches.all(), events, clock, observability.metrics)
 
 
-def _keep_its_share(assigner: Assigner, refill: Sequence[Controller[Key]], gate: LaneGate | None) -> None:
-    """While claims wait for members, to make these is what they wait for: it does not rest while others are served."""
+def _expedite_refill(assigner: Assigner, refill: Sequence[Controller[Key]], gate: PriorityGate | None) -> None:
+    """While claims wait for members, the background work that creates members does not wait for urgent work."""
 
-    def hurried() -> bool:
+    def pressed() -> bool:
         return assigner.pressed
 
-    def look() -> None:
+    def recheck() -> None:
         for loop in refill:
-            loop.queue.look()
+            loop.queue.recheck()
         if gate is not None:
-            gate.look()
+            gate.recheck()
 
     for loop in refill:
-        loop.queue.hurry(hurried)
+        loop.queue.expedite_background_while(pressed)
     if gate is not None:
-        gate.hurry(hurried)
-    assigner.hungry = look
+        gate.expedite_background_while(pressed)
+    assigner.on_pressed = recheck
 
 
-class _Workshop:
-    """What the controllers share, and how each is made from it. The claim's comes first: it feeds the assigner."""
+class _ControllerFactory:
+    """Creates the controllers from their shared state. The claim controller must come first, because it feeds the assigner."""
 
     def __init__(
         self,
@@ -233,26 +243,29 @@ class _Workshop:
         caches: Caches,
         assigner: Assigner,
         clock: Clock,
-        telling: Telling,
+        observability: Observability,
         options: ControllerOptions,
     ) -> None:
         self._writes, self._caches, self._assigner, self._options = writes, caches, assigner, options
         self._staleness = Staleness(caches.pools, caches.templates, options.defaults)
-        self._said = (clock, telling.metrics, telling.story)
-        self._events, self._tracer = telling.events, telling.tracer
+        self._loop_arguments = (clock, observability.metrics, observability.history)
+        self._events, self._tracer = observability.events, observability.tracer
 
-    def claim(self) -> ClaimController:
+    def claim(self, urgent: UrgentWork, controller_metrics: ControllerMetrics) -> ClaimController:
         caches = self._caches
         return ClaimController(
             self._writes,
             ClaimCaches(caches.claims, caches.sandboxes, caches.pools, caches.templates, caches.policies, caches.nodes),
             self._assigner,
             self._staleness,
-            *self._said,
+            *self._loop_arguments,
             options=self._options.claim,
             limits=Limits(workers=self._options.workers.claim),
             events=self._events if self._options.claim_events else NullEvents(),
             tracer=self._tracer,
+            urgent=urgent,
+            times=controller_metrics.times,
+            started_cold=controller_metrics.started_cold,
         )
 
     def pool(self, random: Callable[[], float], wake_claims: Callable[[Woken], object]) -> PoolController:
@@ -263,7 +276,7 @@ class _Workshop:
             self._assigner,
             self._staleness,
             random,
-            *self._said,
+            *self._loop_arguments,
             wake_claims=wake_claims,
             options=self._options.pool,
             limits=Limits(workers=self._options.workers.pool),
@@ -279,7 +292,7 @@ class _Workshop:
             SandboxCaches(
                 caches.sandboxes, caches.pods, caches.services, caches.volume_claims, caches.pools, caches.claims
             ),
-            *self._said,
+            *self._loop_arguments,
             options=self._options.sandbox,
             limits=Limits(workers=self._options.workers.sandbox),
             events=self._events,
@@ -292,7 +305,7 @@ class _Workshop:
         return TemplateController(
             self._writes,
             TemplateCaches(caches.templates, caches.policies, caches.sandboxes, caches.pods),
-            *self._said,
+            *self._loop_arguments,
             options=self._options.policy,
             limits=Limits(workers=self._options.workers.template),
             events=self._events,

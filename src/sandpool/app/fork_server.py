@@ -1,4 +1,4 @@
-"""The program of the fork-server: sandboxes, each with boxd inside. Nothing else of the product is loaded into it."""
+"""The program of the fork-server, which forks sandboxes with boxd in each. It loads nothing else of Sandpool."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A cluster on this machine: control plane, node and router put together, started in order and stopped in order.
+"""Builds a cluster on this machine: control plane, node and router, started in order and stopped in reverse.
 
 Order of the start: the data directory's lock, the store, the first namespaces, the cluster's own controllers, the API server,
-the kubelet, our four controllers, and only then the word that it is ready. The stop goes the other way round, so that nothing
-acknowledged is left undone.
+the kubelet, our four controllers. Only then is the cluster reported as ready. It stops in reverse order, so that no acknowledged
+write is left undone.
 """
 
 from __future__ import annotations
@@ -15,41 +15,43 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
-from sandpool.app.controllers import Telling
+from sandpool.app.controllers import Observability
 from sandpool.app.local_control import LocalControl
 from sandpool.app.local_node import Machine, MachineOptions, machine
 from sandpool.app.local_options import LocalOptions
-from sandpool.app.local_router import LocalRouter, RouterGround, RouterPlace
-from sandpool.app.local_store import Ground, StoreWatch, laid
-from sandpool.app.open_files import warn_of_few_files
-from sandpool.app.prewarm_hook import ForeseenApi
+from sandpool.app.local_router import LocalRouter, RouterDependencies, RouterSettings
+from sandpool.app.local_store import ClusterStore, StoreWatch, open_cluster_store
 from sandpool.base.clock import Clock, SystemClock
 from sandpool.base.errors import SandpoolError
 from sandpool.base.interpreter import settle_interpreter
-from sandpool.base.open_files import allow_open_files, allowed, connections_for
+from sandpool.base.open_files import allow_open_files, allowed, connections_for, sandboxes_for
 from sandpool.controlplane.api import LocalApi
-from sandpool.controlplane.apiserver.access.directory import Access, open_access
-from sandpool.controlplane.apiserver.access.kubeconfig import write_kubeconfig
-from sandpool.controlplane.apiserver.authenticate import Authenticator
+from sandpool.controlplane.apiserver.access.directory import Access, open_access, write_kubeconfig
+from sandpool.controlplane.apiserver.auth import Authenticator
 from sandpool.controlplane.apiserver.handlers.runtime import NoRuntime, Runtime
-from sandpool.controlplane.apiserver.limits import Limits, PlentyOfMemory
+from sandpool.controlplane.apiserver.limits import Limits, PlentyOfMemory, for_files
 from sandpool.controlplane.apiserver.server import ApiServer, ServerOptions
-from sandpool.controlplane.apiserver.streams.limits import for_files
 from sandpool.controlplane.apiserver.streams.serving import PodStreams
 from sandpool.controlplane.backups import RESTORE_PATH, Restorer
 from sandpool.controlplane.event_expiry import EventExpiry
-from sandpool.controlplane.garbage_collection import Collector
-from sandpool.controlplane.memory_pressure import MemoryGuard, OutOfMemory, caused_by_memory, ended
-from sandpool.controlplane.namespaces import NamespaceLife
+from sandpool.controlplane.garbage_collection import GarbageCollector
+from sandpool.controlplane.memory_pressure import (
+    ApiQuestion,
+    MemoryGuard,
+    OutOfMemory,
+    SelfCheck,
+    caused_by_memory,
+    exit_message,
+)
+from sandpool.controlplane.namespaces import NamespaceController
 from sandpool.controlplane.quota_status import QuotaStatus
-from sandpool.controlplane.router_pod import remove_router_pod
-from sandpool.controlplane.router_streams import RouterNode, RouterStreams
-from sandpool.controlplane.self_check import ApiQuestion, SelfCheck
+from sandpool.controlplane.router_pod import RouterNode, RouterStreams, remove_router_pod
 from sandpool.install.first_pool import make_pools
+from sandpool.kube.api import Api
 from sandpool.kube.local_discovery import Running
 from sandpool.loop.lifetimes import Work, beside, ungrouped
 from sandpool.model import times
-from sandpool.node.backend import Command
+from sandpool.model.kinds import POOLS
 from sandpool.node.disk.guard import DiskGuard
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
@@ -57,19 +59,35 @@ from sandpool.version import __version__
 
 log = logger(__name__)
 
+
+async def warn_of_few_files(api: Api, backend: str) -> None:
+    """Warns at the start if pools want more sandboxes than this process can hold."""
+    if backend in ("hollow", "none"):
+        return
+    wanted = sum(pool.spec.replicas for pool in (await api.list(POOLS)).items)
+    files = allowed()
+    if wanted > sandboxes_for(files):
+        log.warning(
+            "the limit of open files is too low for the pools; start with a higher one (`ulimit -n 65536`, LimitNOFILE= of the unit)",
+            limit=files,
+            sandboxes=sandboxes_for(files),
+            pools=wanted,
+        )
+
+
 NOTHING_RUNS = "the backend hollow starts no process in a pod, so there is nothing to reach"
 
 
 @dataclass(frozen=True, slots=True)
 class LocalCluster:
-    """What is running: the Api for controllers in this process, and how others reach it."""
+    """A running cluster: the Api for code in this process, and how other processes reach it."""
 
     api: LocalApi
     running: Running
 
 
 class CannotListen(SandpoolError):
-    """The address is taken or not ours."""
+    """The address is in use, or does not belong to this machine."""
 
 
 async def serve(
@@ -78,33 +96,34 @@ async def serve(
     stop: asyncio.Event,
     guard: MemoryGuard | None = None,
 ) -> None:
-    """Runs a cluster until `stop`. Whatever part fails ends all of it, with that part's error."""
-    clock, telling = SystemClock(), Telling(tracer=options.tracer)
-    async with laid(options, clock, StoreWatch(telling.metrics, guard), telling.metrics) as ground:
-        api = ForeseenApi(ground.objects)
+    """Runs a cluster until `stop`. If any part fails, everything stops with its error."""
+    clock, observability = SystemClock(), Observability(history=options.retention.reconciles(), tracer=options.tracer)
+    async with open_cluster_store(
+        options, clock, StoreWatch(observability.metrics, guard), observability.metrics
+    ) as cluster_store:
+        api = LocalApi(cluster_store.objects)
         await remove_router_pod(api)
         access = open_access(options.data_dir.access, (options.host,), clock.now())
         async with (
-            beside(**_housekeeping(ground, clock, options)),
-            _node(options, api, clock, telling, ground.guard) as node,
+            beside(**_housekeeping(cluster_store, clock, options)),
+            _node(options, api, clock, observability, cluster_store.guard) as node,
         ):
-            control = _control(options, api, node, clock, telling)
-            ground.objects.outright.granter = control.outright if control else None
-            router = _router(options, ground, api, access, control, node, telling, clock)
-            runtime = _runtime(node, router, clock, telling.metrics)
-            server = _server(options, ground, access, control, runtime, telling, clock, guard)
+            control = _control(options, cluster_store, api, node, clock, observability)
+            router = _router(options, cluster_store, api, access, control, node, observability, clock)
+            runtime = _runtime(node, router, clock, observability.metrics)
+            server = _server(options, cluster_store, access, control, runtime, observability, clock, guard)
             async with (
                 _listening(server, options),
                 _checked(server, access, guard),
                 control.running(stop) if control else nullcontext(),
-                _routing(router, options) as way_in,
+                _routing(router, options) as router_address,
             ):
                 write_kubeconfig(options.data_dir.kubeconfig, server.url, access.authority, access.admin_token)
                 if not stop.is_set():
                     await make_pools(api, options.pools)
                     await warn_of_few_files(api, options.backend)
-                    running = _running(options, server, way_in, clock, ground.guard.reserve, node)
-                    ground.lock.publish(running)
+                    running = _running(options, server, router_address, clock, cluster_store.guard.reserve, node)
+                    cluster_store.lock.publish(running)
                     ready(LocalCluster(api, running))
                 await stop.wait()
                 log.info("stopping")
@@ -112,7 +131,7 @@ async def serve(
 
 @asynccontextmanager
 async def _node(
-    options: LocalOptions, api: LocalApi, clock: Clock, telling: Telling, guard: DiskGuard
+    options: LocalOptions, api: LocalApi, clock: Clock, observability: Observability, guard: DiskGuard
 ) -> AsyncIterator[Machine | None]:
     if options.backend == "none":
         yield None
@@ -126,31 +145,43 @@ async def _node(
         ceiling=options.ceiling,
         io_rate=options.io_rate,
     )
-    async with machine(chosen, api, clock, telling.metrics, guard) as node:
+    async with machine(chosen, api, clock, observability.metrics, guard) as node:
         yield node
 
 
 def _control(
-    options: LocalOptions, api: LocalApi, node: Machine | None, clock: Clock, telling: Telling
+    options: LocalOptions,
+    cluster_store: ClusterStore,
+    api: LocalApi,
+    node: Machine | None,
+    clock: Clock,
+    observability: Observability,
 ) -> LocalControl | None:
     if node is None:
         return None
     return LocalControl(
-        api, node.backend, clock, telling, around=node.around, events=options.events, options=options.controllers
+        api,
+        node.backend,
+        clock,
+        observability,
+        around=node.around,
+        events=options.retention.events if options.events else None,
+        options=options.controllers,
+        hooks=cluster_store.objects.hooks,
     )
 
 
 def _server(
     options: LocalOptions,
-    ground: Ground,
+    cluster_store: ClusterStore,
     access: Access,
     control: LocalControl | None,
     runtime: Runtime,
-    telling: Telling,
+    observability: Observability,
     clock: Clock,
     guard: MemoryGuard | None,
 ) -> ApiServer:
-    checks: dict[str, Callable[[], bool]] = {"store": lambda: ground.watch.writable}
+    checks: dict[str, Callable[[], bool]] = {"store": lambda: cluster_store.watch.writable}
     if guard is not None:
         checks["memory"] = lambda: not guard.short
     settings = ServerOptions(
@@ -160,54 +191,54 @@ def _server(
         checks={**checks, **(control.checks if control else {})},
         limits=Limits(connections=connections_for(allowed())),
         memory=PlentyOfMemory() if guard is None else guard,
-        actions={RESTORE_PATH: Restorer(ground.store, options.data_dir).restore},
-        stories=telling.story.of,
+        actions={RESTORE_PATH: Restorer(cluster_store.store, options.data_dir).restore},
+        history=observability.history.of,
         usage=control.usage if control else None,
     )
-    return ApiServer(ground.objects, access, settings, metrics=telling.metrics, runtime=runtime)
+    return ApiServer(cluster_store.objects, access, settings, metrics=observability.metrics, runtime=runtime)
 
 
 def _router(
     options: LocalOptions,
-    ground: Ground,
-    api: ForeseenApi,
+    cluster_store: ClusterStore,
+    api: LocalApi,
     access: Access,
     control: LocalControl | None,
     node: Machine | None,
-    telling: Telling,
+    observability: Observability,
     clock: Clock,
 ) -> LocalRouter | None:
     if options.router_port is None or control is None or node is None or not node.real:
         return None
     authenticator = Authenticator(
-        access.admin_token, access.signing_key, ground.objects, lambda: clock.now().timestamp()
+        access.admin_token, access.signing_key, cluster_store.objects, lambda: clock.now().timestamp()
     )
     return LocalRouter(
-        RouterPlace(options.router_host, options.router_port, options.data_dir.audit),
-        RouterGround(api, control, node.backend, authenticator, access.router_key, clock, telling.metrics),
+        RouterSettings(options.router_host, options.router_port, options.data_dir.audit),
+        RouterDependencies(api, control, node.backend, authenticator, access.router_key, clock, observability.metrics),
     )
 
 
 def _runtime(node: Machine | None, router: LocalRouter | None, clock: Clock, metrics: Metrics) -> Runtime:
-    """Who answers for logs, exec, attach and port-forward."""
+    """Serves logs, exec, attach and port-forward."""
     if node is None:
         return NoRuntime()
     if not node.real:
         return NoRuntime(NOTHING_RUNS)
     limits = for_files(allowed())
     if router is None:
-        streams = PodStreams(node.backend, Command, clock.now, limits)
+        streams = PodStreams(node.backend, clock.now, limits)
         metrics.shares["streams"] = streams.shares
         return streams
     with_router = RouterNode(node.backend, router.pod, router.take)
-    routed = PodStreams(with_router, Command, clock.now, limits)
+    routed = PodStreams(with_router, clock.now, limits)
     metrics.shares["streams"] = routed.shares
     return RouterStreams(router.pod, routed)
 
 
 @asynccontextmanager
 async def _routing(router: LocalRouter | None, options: LocalOptions) -> AsyncIterator[str]:
-    """The router's address; empty without one."""
+    """Runs the router, if there is one; yields its address, or an empty text."""
     if router is None:
         yield ""
         return
@@ -223,15 +254,15 @@ async def _routing(router: LocalRouter | None, options: LocalOptions) -> AsyncIt
         yield address
 
 
-def _housekeeping(ground: Ground, clock: Clock, options: LocalOptions) -> dict[str, Work]:
-    """What a cluster does for its objects whoever made them."""
-    store, objects = ground.store, ground.objects
+def _housekeeping(cluster_store: ClusterStore, clock: Clock, options: LocalOptions) -> dict[str, Work]:
+    """The controllers that a cluster itself runs."""
+    store, objects = cluster_store.store, cluster_store.objects
     return {
-        "collector": Collector(store, objects, clock).run(),
-        "namespaces": NamespaceLife(store, objects, clock).run(),
+        "collector": GarbageCollector(store, objects, clock).run(),
+        "namespaces": NamespaceController(store, objects, clock).run(),
         "quotas": QuotaStatus(objects, clock).run(),
-        "expiry": EventExpiry(store, objects, clock, options.event_lifetime).run(),
-        "disk": ground.guard.run(),
+        "expiry": EventExpiry(store, objects, clock, options.event_lifetime, options.retention.event_bytes).run(),
+        "disk": cluster_store.guard.run(),
     }
 
 
@@ -252,7 +283,7 @@ async def _listening(server: ApiServer, options: LocalOptions) -> AsyncIterator[
 
 @asynccontextmanager
 async def _checked(server: ApiServer, access: Access, guard: MemoryGuard | None) -> AsyncIterator[None]:
-    """With a guard, this process asks itself whether it can still be asked."""
+    """Checks that our own API still answers, if there is a guard."""
     if guard is None:
         yield
         return
@@ -265,7 +296,7 @@ async def _checked(server: ApiServer, access: Access, guard: MemoryGuard | None)
 
 
 def _running(
-    options: LocalOptions, server: ApiServer, way_in: str, clock: Clock, reserve: int, node: Machine | None
+    options: LocalOptions, server: ApiServer, router_address: str, clock: Clock, reserve: int, node: Machine | None
 ) -> Running:
     return Running(
         pid=os.getpid(),
@@ -274,7 +305,7 @@ def _running(
         data_dir=str(options.data_dir.root),
         version=__version__,
         backend=options.backend,
-        router=way_in,
+        router=router_address,
         unheld=() if node is None else node.unheld,
         disk_reserve=reserve,
         started=times.seconds(clock.now()),
@@ -305,8 +336,8 @@ def serve_until_stopped(options: LocalOptions, greet: Callable[[Running], None])
     except BaseException as error:
         if not caused_by_memory(error):
             raise
-        guard.end("a part of it that it cannot do without has failed")
+        guard.end("an essential part of it has failed")
     finally:
         guard.close()
     if guard.why:
-        raise OutOfMemory(ended(guard.why))
+        raise OutOfMemory(exit_message(guard.why))

@@ -1,6 +1,6 @@
-"""What acts on the objects of a local cluster: the kubelet of its one node and the four controllers, in its own process.
+"""The kubelet and the four controllers of a local cluster, in its own process.
 
-The kubelet is at work before the controllers start, and still is while they finish: what they order is carried out.
+The kubelet starts before the controllers and stops after them, so that pods they create or delete until the end are handled.
 """
 
 from __future__ import annotations
@@ -12,37 +12,36 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from random import random as dice
 
-from sandpool.app.controllers import ControllerOptions, Telling, assemble
+from sandpool.app.controllers import ControllerOptions, Observability, assemble
 from sandpool.base.clock import Clock
 from sandpool.base.interpreter import collect_quietly
 from sandpool.kube.api import Api
-from sandpool.kube.lanes import LaneGate
-from sandpool.kube.metered import Counted
-from sandpool.loop.events import EventRecorder
+from sandpool.kube.inline import InlineHooks
+from sandpool.kube.interceptors import Metered
+from sandpool.kube.priority_gate import PriorityGate
+from sandpool.loop.events import EventRecorder, Restraint
 from sandpool.loop.lifetimes import beside, reached
 from sandpool.loop.manager import Deadlines, Manager
 from sandpool.node.backend import Backend
-from sandpool.node.kubelet.agent import Kubelet, Surroundings
+from sandpool.node.kubelet.agent import Kubelet, KubeletServices
 from sandpool.node.kubelet.usage import UsageSampler
-from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
 
-log = logger(__name__)
-
 COMPONENT = "sandpool"
-"""Who Events are reported by."""
+"""The reporting component of Events."""
 MOST_WARMING = 256
-"""Members of one pool that start at once: about a second's worth. A pool of thousands is refilled in a stream that claims are served from, not in one wave."""
+"""Members of one pool that may be starting at once: about a second's worth. A pool of thousands is refilled in a steady stream, from which
+claims are served, instead of in one wave."""
 IN_FLIGHT = 400
-"""Writes of the controllers at once: many share one commit, and what a claim waits for goes before what a pool waits for."""
+"""Concurrent writes of the controllers. Many share one commit, and writes for claims go before writes for pools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds."""
+    """Time limits of the shutdown, in seconds."""
 
-    drained: float = 10.0  # from the stop until the controllers are done with what waits
-    told: float = 2.0  # from there until Events that still wait are written
+    drained: float = 10.0  # for the controllers to finish queued work
+    flushed: float = 2.0  # after that, to write pending Events
 
 
 class LocalControl:
@@ -51,58 +50,71 @@ class LocalControl:
         api: Api,
         backend: Backend,
         clock: Clock,
-        telling: Telling,
+        observability: Observability,
         *,
-        around: Surroundings = Surroundings(),
-        events: bool = True,
+        around: KubeletServices = KubeletServices(),
+        events: Restraint | None = Restraint(),  # None: no Events are written
         options: ControllerOptions = ControllerOptions(),
         random: Callable[[], float] = dice,
         patience: Patience = Patience(),
+        hooks: InlineHooks | None = None,
     ) -> None:
         self._patience = patience
-        counted = Counted(api, clock, telling.metrics.called)  # what controllers ask for, not what the node does
-        self._recorder = recorder(counted, clock, telling.metrics, random) if events else None
+        counted = Metered(
+            api, clock, observability.metrics.called
+        )  # counts requests of the controllers, not of the node
+        self._recorder = recorder(counted, clock, observability.metrics, random, events) if events else None
         if self._recorder is not None:
-            telling = replace(telling, events=self._recorder)
+            observability = replace(observability, events=self._recorder)
             around = replace(around, events=self._recorder)
         self._kubelet = Kubelet(
-            api, backend, clock, around=around, metrics=telling.metrics, story=telling.story, random=random
+            api,
+            backend,
+            clock,
+            around=around,
+            metrics=observability.metrics,
+            history=observability.history,
+            random=random,
         )
         options = replace(options, pool=replace(options.pool, most_warming=MOST_WARMING))
-        controllers = assemble(counted, clock, random, telling, options, gate=LaneGate(clock, width=IN_FLIGHT))
+        gate = PriorityGate(clock, width=IN_FLIGHT)
+        controllers = assemble(counted, clock, random, observability, options, gate=gate, hooks=hooks)
         self._manager = Manager(controllers.parts(), Deadlines(drained=patience.drained))
-        self._clock, self._calm = clock, lambda: controllers.rush.calm
-        self.rush = controllers.rush
-        self.outright = controllers.claim.outright
+        self._clock, self._calm = clock, lambda: controllers.urgent.idle
+        self.urgent = controllers.urgent
+        self.transfers = controllers.claim.transfers
         self.sandboxes = controllers.caches.sandboxes
         self.pods = self._kubelet.pods
         self.usage = UsageSampler(backend, clock)
 
     @property
     def checks(self) -> dict[str, Callable[[], bool]]:
-        """What readyz asks."""
+        """The checks of /readyz."""
         return {"kubelet": self._kubelet.ready.is_set, "controllers": self._manager.ready.is_set}
 
     @asynccontextmanager
     async def running(self, stop: asyncio.Event) -> AsyncIterator[None]:
-        """The body begins when everything is at work, or `stop` is set; it must last until then."""
+        """Runs kubelet and controllers. The body starts when they are ready, or when `stop` is set; it must last until `stop`."""
         async with beside(kubelet=self._kubelet.run(), garbage=collect_quietly(self._clock, self._calm)):
             await reached(self._kubelet.ready, stop)
-            async with self._told(), asyncio.TaskGroup() as group:
+            async with self._recording(), asyncio.TaskGroup() as group:
                 group.create_task(self._manager.run(stop), name="controllers")
                 await reached(self._manager.ready, stop)
                 yield
 
     @asynccontextmanager
-    async def _told(self) -> AsyncIterator[None]:
-        """Events are written beside the controllers, and what still waits at the end is written then."""
+    async def _recording(self) -> AsyncIterator[None]:
+        """Writes Events while the body runs, and those that are still pending when it ends."""
         if self._recorder is None:
             yield
             return
         async with beside(events=self._recorder.run()):
             yield
-        await self._recorder.flush(self._patience.told)
+        await self._recorder.flush(self._patience.flushed)
 
 
-def recorder(api: Api, clock: Clock, metrics: Metrics, random: Callable[[], float]) -> EventRecorder:
-    return EventRecorder(api, clock, metrics, random, controller=COMPONENT, instance=platform.node() or COMPONENT)
+def recorder(
+    api: Api, clock: Clock, metrics: Metrics, random: Callable[[], float], restraint: Restraint
+) -> EventRecorder:
+    instance = platform.node() or COMPONENT
+    return EventRecorder(api, clock, metrics, random, controller=COMPONENT, instance=instance, restraint=restraint)

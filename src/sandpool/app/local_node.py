@@ -1,4 +1,4 @@
-"""The node that a local cluster has: what really runs pods on this machine, with its images, volumes and network."""
+"""Builds the node of a local cluster: runtimes, images, volumes and network."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ from sandpool.node.disk.guard import DiskGuard
 from sandpool.node.images.options import ImageOptions
 from sandpool.node.images.prune import PruneRules
 from sandpool.node.images.store import ImageStore
-from sandpool.node.kubelet.agent import Surroundings
-from sandpool.node.network.ceiling import UNLIMITED, Ceiling
-from sandpool.node.network.local import LocalNetwork
-from sandpool.node.network.policies import Policies
+from sandpool.node.kubelet.agent import KubeletServices
+from sandpool.node.network.egress_rules import UNLIMITED, Ceiling
+from sandpool.node.network.node_network import NodeNetwork
+from sandpool.node.network.policy import Policies
 from sandpool.node.pods.backend import PodsBackend
 from sandpool.node.runtime_choice import ChosenBackend
 from sandpool.node.runtimes.contract import Runtime
-from sandpool.node.runtimes.fake import HollowBackend
+from sandpool.node.runtimes.fake import FakeBackend
 from sandpool.node.runtimes.gvisor.runtime import GvisorRuntime
+from sandpool.node.runtimes.namespaces.fork_server import isolated_python
 from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
-from sandpool.node.runtimes.namespaces.server import isolated
 from sandpool.node.runtimes.process.runtime import ProcessRuntime
-from sandpool.node.volumes.options import VolumeOptions
+from sandpool.node.volumes.spec import VolumeOptions
 from sandpool.node.volumes.store import VolumeStore
 from sandpool.telemetry.metrics import Metrics
 
-BackendName = Literal["namespaces", "gvisor", "process", "hollow", "none"]
-"""What pods become by default. hollow: everything but a process. none: nothing, the API server only keeps objects."""
+BackendName = Literal["namespaces", "gvisor", "process", "fake", "hollow", "none"]
+"""How pods run by default. fake (older name: hollow): without any process. none: pods do not run, the API server only stores objects."""
 
 RuntimeName = Literal["namespaces", "gvisor"]
-"""What pods may be allowed to choose beside the backend. `process`, which isolates nothing, is never a choice of theirs."""
+"""Runtimes that pods may be allowed to choose beside the backend; never `process`, which isolates nothing."""
 
-FORK_SERVER = isolated("from sandpool.app.fork_server import run; run()")
-"""The process that forks sandboxes, with boxd on board."""
+FORK_SERVER = isolated_python("from sandpool.app.fork_server import run; run()")
+"""The command line of the fork-server, which has boxd loaded."""
 
 
 EVERYTHING_UNUSED = PruneRules(unused_for=0.0, max_bytes=0)
-"""Images that go when the disk is nearly full; those that were imported cannot be had again, and stay."""
+"""Prunes all unused images when the disk is nearly full. Imported images stay, because they cannot be pulled again."""
 
 
 LIMITS = ("cpu", "memory", "pids", "storage")
-"""What a pod may be limited in, by the names that probes have for it."""
+"""The limits of a pod, by the names that probes use."""
 
 
 class BackendUnavailable(SandpoolError):
-    """What was asked for does not work on this machine; there is never a weaker one in its place."""
+    """The requested backend does not work on this machine. It is never replaced by a weaker one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class MachineOptions:
     backend: BackendName = "namespaces"
     images: ImageOptions = field(default_factory=ImageOptions)
     volumes: VolumeOptions = field(default_factory=VolumeOptions)
-    runtimes: tuple[RuntimeName, ...] = ()  # that pods may choose beside the backend, by their runtimeClassName
-    ceiling: Ceiling = UNLIMITED  # what NetworkPolicies may open at most
-    io_rate: int | None = None  # bytes a second of the disk, for each pod
+    runtimes: tuple[RuntimeName, ...] = ()  # further runtimes that pods may choose by runtimeClassName
+    ceiling: Ceiling = UNLIMITED  # the most that NetworkPolicies may allow
+    io_rate: int | None = None  # disk bandwidth of each pod, in bytes per second
 
     @property
     def installation(self) -> str:
@@ -81,24 +81,24 @@ class MachineOptions:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a kubelet needs of it."""
+    """The node of a local cluster: its backend, and what its kubelet uses."""
 
     backend: Backend
-    around: Surroundings
-    real: bool  # whether there is something in a pod to reach
-    unheld: tuple[str, ...] = ()  # limits of pods that nothing on this machine holds
+    around: KubeletServices
+    real: bool  # whether pods contain processes to connect to
+    unheld: tuple[str, ...] = ()  # limits of pods that this machine cannot enforce
 
 
 @asynccontextmanager
 async def machine(
     options: MachineOptions, api: Api, clock: Clock, metrics: Metrics, guard: DiskGuard | None = None
 ) -> AsyncIterator[Machine]:
-    """`guard` watches the disk, if anybody does: it is told of the pods here."""
-    if options.backend == "hollow":
-        yield Machine(HollowBackend(clock), Surroundings(disk=guard), real=False)
+    """Opens the node. `guard` watches the disk; it gets the list of pods to measure."""
+    if options.backend in ("fake", "hollow"):
+        yield Machine(FakeBackend(clock), KubeletServices(disk=guard), real=False)
         return
     async with AsyncExitStack() as stack:
-        leave = 0 if guard is None else 4 * guard.reserve  # well above where pods are evicted for want of room
+        leave = 0 if guard is None else 4 * guard.reserve  # well above the free space at which pods are evicted
         images = ImageStore(images_of(options.folder), clock, replace(options.images, leave=leave))
         await images.open()
         stack.push_async_callback(images.close)
@@ -107,7 +107,7 @@ async def machine(
         await volumes.reap({pod.metadata.uid for pod in (await api.list(PODS)).items})
         policies = Policies(options.ceiling)
         await stack.enter_async_context(_following(policies, api, clock, metrics, dice))
-        network = LocalNetwork(policies, clock)
+        network = NodeNetwork(policies, clock)
         stack.push_async_callback(network.close)
         backends = [
             PodsBackend(runtime, images, volumes, network, clock, options.folder / "pods" / runtime.name)
@@ -118,12 +118,12 @@ async def machine(
         if guard is not None:
             guard.pods = lambda: [pod for backend in backends for pod in backend.occupants()]
             guard.prune = partial(images.prune, EVERYTHING_UNUSED)
-        around = Surroundings(offering=chosen.offers, folders=volumes, disk=guard)
+        around = KubeletServices(offering=chosen.offers, folders=volumes, disk=guard)
         yield Machine(chosen, around, real=True, unheld=unheld_limits(probe, bandwidth=options.io_rate is not None))
 
 
 def runtimes_of(options: MachineOptions) -> list[Runtime]:
-    """The backend, and what the operator allows pods to choose beside it: nothing is offered that nobody asked for."""
+    """The backend's runtime first, then those that the operator allows pods to choose."""
     folder, installation = options.folder / "runtime", options.installation
     made: dict[str, Callable[[], Runtime]] = {
         "namespaces": lambda: NamespacesRuntime(
@@ -136,7 +136,7 @@ def runtimes_of(options: MachineOptions) -> list[Runtime]:
 
 
 def unheld_limits(probe: Probe, *, bandwidth: bool) -> tuple[str, ...]:
-    """Which limits of pods were tried on this machine and do not hold. `bandwidth`: of the disk's, too, because one was asked for."""
+    """The limits that the probe found not to be enforced on this machine. `bandwidth`: include the limit of disk bandwidth, which was requested."""
     return tuple(name for name in (*LIMITS, *(["io"] if bandwidth else [])) if name not in probe.enforced)
 
 
@@ -154,7 +154,7 @@ async def _check(backend: Backend, name: str) -> Probe:
 async def _following(
     policies: Policies, api: Api, clock: Clock, metrics: Metrics, random: Callable[[], float]
 ) -> AsyncIterator[None]:
-    """What sandboxes may reach is known before the first of them starts, and stays up to date."""
+    """Loads all NetworkPolicies before the body starts, so before the first sandbox, and keeps them up to date."""
     cache: Cache[NetworkPolicy] = Cache(NETWORK_POLICIES)
 
     def changed(old: NetworkPolicy | None, new: NetworkPolicy | None) -> None:

@@ -1,4 +1,4 @@
-"""What a cluster on this machine stands on: its data directory, its store with a reserve on the disk, and its objects."""
+"""Opens the data directory of a local cluster, its store with a disk reserve, and its objects."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from sandpool.app.local_options import LocalOptions
 from sandpool.base.clock import Clock
-from sandpool.controlplane.damage import store_terms
+from sandpool.controlplane.damage import open_options
 from sandpool.controlplane.data_dir import Lock
 from sandpool.controlplane.memory_pressure import MemoryGuard, caused_by_memory
 from sandpool.controlplane.namespaces import ensure_namespaces
@@ -21,25 +21,24 @@ from sandpool.controlplane.store.errors import StoreFailed
 from sandpool.controlplane.store.log import Commit
 from sandpool.controlplane.store.sqlite_log import SqliteLog
 from sandpool.controlplane.store.store import Store
-from sandpool.controlplane.store.writer import Bounds
 from sandpool.node.disk.guard import DiskGuard
 from sandpool.node.disk.space import Disk, Level
 from sandpool.telemetry.metrics import Metrics
 
 MOST_ROOM = 32 * 1024 * 1024
-"""Bytes of the disk that the store itself holds, beyond what it needs, in its file and in its write-ahead log each."""
+"""Upper limit of the spare bytes that the store keeps allocated, in its file and in its write-ahead log each."""
 STORAGE_CLASS = "standard"
-"""Of claims for storage that name none, as in any cluster with a default class. Whatever the class, they are folders of this machine."""
+"""The default storage class. Whatever the class, a PersistentVolumeClaim is a directory on this machine."""
 
 
 class StoreWatch:
-    """Counts commits, and knows whether the last one worked: a cluster that cannot write is not ready."""
+    """Counts commits and records whether the last one succeeded: a cluster that cannot write is not ready."""
 
     def __init__(self, metrics: Metrics, guard: MemoryGuard | None = None) -> None:
         self._metrics = metrics
         self._guard = guard
         self.writable = True
-        self.starved: Callable[[], object] = lambda: None  # a commit found no room on the disk
+        self.starved: Callable[[], object] = lambda: None  # called when a commit failed because the disk is full
 
     def committed(self, commit: Commit) -> None:
         self.writable = True
@@ -54,8 +53,8 @@ class StoreWatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """What everything else stands on."""
+class ClusterStore:
+    """The open data directory of a cluster: its lock, its store, its objects and the guard of its disk."""
 
     lock: Lock
     store: Store
@@ -65,8 +64,10 @@ class Ground:
 
 
 @asynccontextmanager
-async def laid(options: LocalOptions, clock: Clock, watch: StoreWatch, metrics: Metrics) -> AsyncIterator[Ground]:
-    """The ground, from the data directory's lock to the first namespaces; taken away in the other order."""
+async def open_cluster_store(
+    options: LocalOptions, clock: Clock, watch: StoreWatch, metrics: Metrics
+) -> AsyncIterator[ClusterStore]:
+    """Takes the lock of the data directory, opens the store and creates the first namespaces. Closes them in reverse order."""
     directory = options.data_dir
     directory.prepare()
     async with AsyncExitStack() as stack:
@@ -74,21 +75,21 @@ async def laid(options: LocalOptions, clock: Clock, watch: StoreWatch, metrics: 
         stack.callback(lock.release)
         guard = DiskGuard(directory.root, directory.reserve, clock, options.disk_reserve)
         await asyncio.to_thread(guard.open)
-        bounds = Bounds(room=min(guard.reserve // 8, MOST_ROOM))
-        durable = SqliteLog(directory.store, bounds, store_terms(directory, options.accept_loss))
-        store = await Store.open(durable, observer=watch)
+        bounds = replace(options.retention.log, room=min(guard.reserve // 8, MOST_ROOM))
+        durable = SqliteLog(directory.store, bounds, open_options(directory, options.accept_loss))
+        store = await Store.open(durable, observer=watch, history_limits=options.retention.history)
         stack.push_async_callback(store.close)
         objects = Objects(store, clock.now, NewUids(), limits=options.holdings, storage_class=STORAGE_CLASS)
         metrics.shares |= objects.holdings.shares
         watch.starved = guard.starved
         await ensure_namespaces(objects)
-        guard.told = partial(_tell_room, objects, durable)
-        guard.told(guard.disk)
+        guard.on_change = partial(_report_disk, objects, durable)
+        guard.on_change(guard.disk)
         metrics.show(guard.read)
-        yield Ground(lock, store, objects, watch, guard)
+        yield ClusterStore(lock, store, objects, watch, guard)
 
 
-def _tell_room(objects: Objects, log: SqliteLog, disk: Disk) -> None:
+def _report_disk(objects: Objects, log: SqliteLog, disk: Disk) -> None:
     full = disk.level is Level.FULL
-    objects.room.why = disk.words if full else ""
+    objects.room.why = disk.message if full else ""
     log.room_is_short(full)

@@ -1,7 +1,7 @@
-"""`sandpool router`: the way in on a Kubernetes cluster. Several replicas run side by side; they share nothing but the key of tokens.
+"""The process of `sandpool router` on a Kubernetes cluster. Replicas share nothing but the key that signs tokens.
 
-Order of the start: pages (so that probes are answered), preflight, caches, the listener. At the end it says first that it is not
-ready, waits until nobody is sent here any more (in a pod), then lets requests finish.
+Order of the start: pages (so that probes are answered), preflight, caches, the listener. At shutdown it first reports that it is not
+ready, waits until no more requests are sent here (in a pod), and then lets those in flight finish.
 """
 
 from __future__ import annotations
@@ -27,33 +27,29 @@ from sandpool.install.rules import ROUTER_ACTIVITY, ROUTER_CLUSTER, ROUTER_NAMES
 from sandpool.kube.config import Config
 from sandpool.kube.http import HttpApi, connect
 from sandpool.kube.kubeconfig import load_config
-from sandpool.kube.lanes import Lane
+from sandpool.kube.priority import Priority
 from sandpool.kube.transport import Limits
 from sandpool.loop.cache import Cache
 from sandpool.loop.health import Health
 from sandpool.loop.lifetimes import beside, reached, ungrouped
 from sandpool.loop.reflector import Reflector, Scope
-from sandpool.loop.serving_certificate import Certificate, CertificateFiles
-from sandpool.loop.tls_terms import TlsTerms
+from sandpool.loop.serving_tls import Certificate, CertificateFiles, TlsTerms
 from sandpool.model.kinds import SANDBOXES
 from sandpool.model.labels import POD_NAME
 from sandpool.model.sandbox import PodTemplate, Sandbox
 from sandpool.router.activity import Activity, Rhythm
 from sandpool.router.audit import Audit, AuditLog, NoAudit
-from sandpool.router.callers import Callers
+from sandpool.router.authentication import AuthorityCache, RequestAuthenticator
+from sandpool.router.directory import Directory
 from sandpool.router.gate import GateOptions, RouterGate
-from sandpool.router.lookup import Directory
+from sandpool.router.kubernetes import PodReach, Reviews
 from sandpool.router.options import RouterOptions
-from sandpool.router.pods import PodReach
 from sandpool.router.ports import Caller
-from sandpool.router.proof import Prover
-from sandpool.router.reviews import Reviews
-from sandpool.router.seen import Seen
+from sandpool.router.request_log import RequestLog
 from sandpool.router.server import RouterServer
 from sandpool.router.tokens import read_keys
-from sandpool.telemetry.exposition import exposed
 from sandpool.telemetry.log import logger
-from sandpool.telemetry.metrics import CONTENT_TYPE, Metrics
+from sandpool.telemetry.metrics import CONTENT_TYPE, Metrics, exposed
 from sandpool.telemetry.pages import Address, CannotListen, Handler, Page, Pages
 from sandpool.telemetry.router_metrics import RouterMetrics
 from sandpool.wire.headers import DEFAULT_PORT
@@ -61,14 +57,14 @@ from sandpool.wire.headers import DEFAULT_PORT
 log = logger(__name__)
 
 FORWARDED = Caller("port-forward")
-"""Whoever the API server lets forward a port of this pod, where an operator trusts that."""
+"""The caller of port-forwards to this pod, if the operator trusts them."""
 PATIENCE = 2.0
-"""Seconds that a request waits for news of a sandbox that is not known as ready: the watch runs behind those who have just heard."""
+"""Seconds that a request waits for a sandbox that is not ready in the cache: the watch may lag behind the client."""
 LEAVING = 5.0
-"""Seconds between "not ready" and the end of listening, in a pod: until then others may still send requests here."""
+"""Seconds in a pod between "not ready" and closing the listener: until then, endpoints may still route requests here."""
 GRACE = 20.0
-"""Seconds for requests under way; the rest of the 30 that Kubernetes gives is for what comes before."""
-EVERYWHERE = "0.0.0.0"  # noqa: S104  # a router is there to be reached; who gets in is the gate's
+"""Seconds for requests in flight at shutdown, out of Kubernetes' 30."""
+EVERYWHERE = "0.0.0.0"  # noqa: S104  # a router must be reachable; the gate decides which requests are admitted
 _BARE = PodTemplate(spec=msgspec.Raw(b"{}"))
 
 
@@ -76,12 +72,12 @@ _BARE = PodTemplate(spec=msgspec.Raw(b"{}"))
 class KubeRouterOptions:
     kubeconfig: Path | None = None
     context: str = ""
-    namespaces: tuple[str, ...] = ()  # none: all of them
+    namespaces: tuple[str, ...] = ()  # empty: all of them
     listen_at: Address = field(default_factory=lambda: Address("127.0.0.1", 8080))
     certificate: CertificateFiles | None = None
-    tls_terms: TlsTerms = field(default_factory=TlsTerms)  # of that certificate's connections
-    metrics_at: Address | None = None  # None: not at all
-    metrics_tls: ServerTls | None = None  # None: by plain HTTP
+    tls_terms: TlsTerms = field(default_factory=TlsTerms)  # for connections with that certificate
+    metrics_at: Address | None = None  # None: not served
+    metrics_tls: ServerTls | None = None  # None: plain HTTP
     health_at: Address | None = None
     token_keys: tuple[Path, ...] = ()
     audiences: tuple[str, ...] = ()
@@ -91,7 +87,7 @@ class KubeRouterOptions:
     rhythm: Rhythm = field(default_factory=Rhythm)
     trust_port_forward: bool = False
     daemon_port: int = DEFAULT_PORT  # where boxd listens in pods
-    loopback_pods: bool = False  # pods may have addresses of this machine
+    loopback_pods: bool = False  # whether pods may have loopback addresses of this machine
     gate: GateOptions = field(default_factory=GateOptions)
 
 
@@ -106,25 +102,25 @@ async def serve(
     env: Mapping[str, str] = MappingProxyType({}),
     ready: Callable[[Address], object] = _nobody,
 ) -> None:
-    """Runs until `stop`; `ready` hears where it listens. Whatever part fails ends all of it, with that part's error."""
+    """Runs until `stop`; `ready` is called with the address. If any part fails, everything stops with its error."""
     clock, metrics = SystemClock(), Metrics()
-    told = RouterMetrics(metrics.registry)
+    router_metrics = RouterMetrics(metrics.registry)
     leaving = asyncio.Event()
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(_connected(config, clock, metrics, env))
         counted = [Metrics() for _ in options.namespaces]
         reflectors = _reflectors(options, api, clock, counted or [metrics])
         health = Health(list(reflectors.values()), None, clock.monotonic)
-        await stack.enter_async_context(_pages(options, [metrics, *counted], health, leaving, told, clock))
+        await stack.enter_async_context(_pages(options, [metrics, *counted], health, leaving, router_metrics, clock))
         await Preflight(api, config).check_all((SANDBOXES,), list(_needed(options)), options.namespaces, clock.now())
         running = {f"the reflector of {one.name}": one.run() for one in reflectors.values()}
         await stack.enter_async_context(beside(**running))
         for reflector in reflectors.values():
             if not await reached(reflector.cache.synced, stop):
                 return
-        gate = await _gate(stack, options, api, reflectors, told, clock)
+        gate = await _gate(stack, options, api, reflectors, router_metrics, clock)
         metrics.shares["router_requests"] = gate.shares
-        ready(await stack.enter_async_context(_listening(options, gate, told, clock)))
+        ready(await stack.enter_async_context(_listening(options, gate, router_metrics, clock)))
         await stop.wait()
         leaving.set()
         if config.in_pod:
@@ -134,9 +130,9 @@ async def serve(
 
 @asynccontextmanager
 async def _connected(config: Config, clock: Clock, metrics: Metrics, env: Mapping[str, str]) -> AsyncIterator[HttpApi]:
-    limits = Limits(request=10.0, write=5.0, connections=64)  # somebody waits for most of these
+    limits = Limits(request=10.0, write=5.0, connections=64)  # short, because a client waits for most of these
     async with connect(
-        config, clock=clock, draw=random.random, env=env, told=metrics.called, limits=limits, width=32
+        config, clock=clock, draw=random.random, env=env, called=metrics.called, limits=limits, width=32
     ) as api:
         yield api
 
@@ -144,15 +140,17 @@ async def _connected(config: Config, clock: Clock, metrics: Metrics, env: Mappin
 def _reflectors(
     options: KubeRouterOptions, api: HttpApi, clock: Clock, metrics: Sequence[Metrics]
 ) -> dict[str, Reflector[Sandbox]]:
-    """By namespace. Each counts for itself: two that counted into one set of metrics would hide each other."""
+    """One reflector per namespace, each with its own metrics: two in one registry would overwrite each other's gauges."""
     return {
-        name: Reflector(api, Cache(SANDBOXES, keep=gist), clock, counted, random.random, Scope(namespace=name))
+        name: Reflector(
+            api, Cache(SANDBOXES, keep=router_transform), clock, counted, random.random, Scope(namespace=name)
+        )
         for name, counted in zip(options.namespaces or ("",), metrics, strict=True)
     }
 
 
-def gist(sandbox: Sandbox) -> Sandbox:
-    """What a router reads of a sandbox: a tenth of it, where pods are described at length."""
+def router_transform(sandbox: Sandbox) -> Sandbox:
+    """Cache transform: keeps only the fields that the router reads, often a tenth of the object."""
     meta, spec = sandbox.metadata, sandbox.spec
     pod = meta.annotations.get(POD_NAME)
     replaced = msgspec.structs.replace
@@ -176,10 +174,10 @@ async def _gate(
     options: KubeRouterOptions,
     api: HttpApi,
     reflectors: Mapping[str, Reflector[Sandbox]],
-    told: RouterMetrics,
+    router_metrics: RouterMetrics,
     clock: Clock,
 ) -> RouterGate:
-    activity = Activity(api.in_lane(Lane.STATUS), clock, options.rhythm) if options.activity else None
+    activity = Activity(api.with_priority(Priority.STATUS), clock, options.rhythm) if options.activity else None
     if activity is not None:
         await stack.enter_async_context(beside(activity=activity.run()))
     audit = stack.enter_context(_audit(options, clock))
@@ -190,11 +188,11 @@ async def _gate(
     near = FORWARDED if options.trust_port_forward else None
     return RouterGate(
         directory=directory,
-        prover=Prover(Callers(Reviews(api, options.audiences), clock), signer, clock),
+        authenticator=RequestAuthenticator(AuthorityCache(Reviews(api, options.audiences), clock), signer, clock),
         reach=PodReach(options.daemon_port, loopback=options.loopback_pods),
         signer=signer,
         clock=clock,
-        seen=Seen(told, directory.holds, clock, activity, audit),
+        request_log=RequestLog(router_metrics, directory.holds, clock, activity, audit),
         options=replace(options.gate, near=near, daemon_port=options.daemon_port, requests=requests_for(allowed())),
     )
 
@@ -210,11 +208,13 @@ def _audit(options: KubeRouterOptions, clock: Clock) -> Iterator[Audit]:
 
 @asynccontextmanager
 async def _listening(
-    options: KubeRouterOptions, gate: RouterGate, told: RouterMetrics, clock: Clock
+    options: KubeRouterOptions, gate: RouterGate, router_metrics: RouterMetrics, clock: Clock
 ) -> AsyncIterator[Address]:
     server = RouterServer(gate, RouterOptions(grace=GRACE, connections=router_connections_for(allowed())), clock)
     certificate = (
-        Certificate(options.certificate, clock, told.cert_reloads, options.tls_terms) if options.certificate else None
+        Certificate(options.certificate, clock, router_metrics.cert_reloads, options.tls_terms)
+        if options.certificate
+        else None
     )
     where = options.listen_at
     try:
@@ -237,7 +237,7 @@ async def _pages(
     metrics: Sequence[Metrics],
     health: Health,
     leaving: asyncio.Event,
-    told: RouterMetrics,
+    router_metrics: RouterMetrics,
     clock: Clock,
 ) -> AsyncIterator[None]:
     async def alive(query: Mapping[str, str]) -> Page:
@@ -252,7 +252,7 @@ async def _pages(
 
     async with AsyncExitStack() as stack:
         tls = await stack.enter_async_context(
-            certified(options.metrics_tls, clock, "--metrics-cert-dir", told.cert_reloads)
+            certified(options.metrics_tls, clock, "--metrics-cert-dir", router_metrics.cert_reloads)
         )
         places: tuple[tuple[str, Address | None, ssl.SSLContext | None, dict[str, Handler]], ...] = (
             ("--metrics-bind-address", options.metrics_at, tls, {"/metrics": scraped}),

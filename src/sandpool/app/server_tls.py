@@ -1,6 +1,6 @@
-"""HTTPS for servers of ours: the oldest version of TLS and the ciphers that they agree to, and the certificate that they show.
+"""HTTPS for our servers: the minimum TLS version, the ciphers, and the certificate.
 
-Versions and ciphers have the names that Kubernetes gives them in flags, so that the TLS profile of a cluster can be handed on as it is.
+Versions and ciphers have the same names as in Kubernetes' flags, so that a cluster's TLS profile can be passed on unchanged.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from prometheus_client import Counter
 
 from sandpool.base.clock import Clock
 from sandpool.loop.lifetimes import beside
-from sandpool.loop.serving_certificate import Certificate, CertificateFiles
-from sandpool.loop.tls_terms import TlsTerms, server_context
+from sandpool.loop.serving_tls import Certificate, CertificateFiles, TlsTerms, server_context
 
 RENEWED = 30 * 24 * 3600.0
-"""Seconds after which a certificate that we signed ourselves is made anew. It is good for much longer."""
+"""Seconds after which a self-signed certificate is replaced. It is valid for much longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    files: CertificateFiles | None = None  # None: a certificate that we sign ourselves
+    files: CertificateFiles | None = None  # None: a self-signed certificate
     terms: TlsTerms = field(default_factory=TlsTerms)
 
 
 class SelfSigned:
-    """A self-signed certificate, in memory only: nobody can listen, but clients cannot check whom they talk to."""
+    """A self-signed certificate, in memory only: it protects against eavesdropping, but clients cannot verify the server."""
 
     def __init__(self, clock: Clock, terms: TlsTerms) -> None:
         self.context = server_context(terms)
@@ -48,7 +47,7 @@ class SelfSigned:
         now = self._clock.now()
         names = tuple(dict.fromkeys(("localhost", platform.node() or "localhost")))
         pair = make_server(make_authority(now), names, now, subject="sandpool-metrics")
-        # The library takes certificates from files only. This one has no name and is on no disk: the root file system may be read-only.
+        # The ssl module loads certificates only from files. A memfd works even if the root file system is read-only.
         file = os.memfd_create("certificate", os.MFD_CLOEXEC)
         try:
             os.write(file, pair.key + pair.certificate)
@@ -59,13 +58,15 @@ class SelfSigned:
 
 @asynccontextmanager
 async def certified(
-    tls: ServerTls | None, clock: Clock, flags: str, told: Counter | None = None
+    tls: ServerTls | None, clock: Clock, flags: str, reloads: Counter | None = None
 ) -> AsyncIterator[ssl.SSLContext | None]:
-    """The context of a server while the body runs, its certificate kept up to date; None for a server without TLS. `flags` are what a
-    message about the certificate should name."""
+    """Yields a server's TLS context and keeps its certificate up to date while the body runs. None for a server without TLS. `flags` names the
+    command line flags in messages about the certificate."""
     if tls is None:
         yield None
         return
-    shown = SelfSigned(clock, tls.terms) if tls.files is None else Certificate(tls.files, clock, told, tls.terms, flags)
+    shown = (
+        SelfSigned(clock, tls.terms) if tls.files is None else Certificate(tls.files, clock, reloads, tls.terms, flags)
+    )
     async with beside(certificate=shown.follow()):
         yield shown.context

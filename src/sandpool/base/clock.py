@@ -1,7 +1,7 @@
-"""Where time comes from. Nothing in loop/ or above reads the machine's clock any other way.
+"""Clocks. Code in loop/ and above reads time only through these.
 
-Both clocks follow the running event loop for delays, so `asyncio.timeout` keeps the same time as they do, also when a test
-runs the loop in virtual time.
+Both clocks take delays from the running event loop, so they agree with `asyncio.timeout`, even when a test runs the loop in
+virtual time.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from typing import Protocol
 
 
 class Timer(Protocol):
+    """A callback that has been scheduled."""
+
     def cancel(self) -> None: ...
 
 
 class Clock(Protocol):
+    """The time of day, a monotonic time, sleeping and timers."""
+
     def now(self) -> datetime:
         """The wall clock, in UTC: for what is written into objects."""
         ...
@@ -34,7 +38,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own."""
+    """The clock of the machine."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -57,6 +61,10 @@ class LoopClock:
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self.monotonic() - self._origin)
+
+    def jump(self, by: timedelta) -> None:
+        """Moves the wall clock, as an administrator or a suspended machine does. Timers are not affected."""
+        self._start += by
 
     def monotonic(self) -> float:
         return asyncio.get_event_loop().time()

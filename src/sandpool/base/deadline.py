@@ -1,7 +1,7 @@
-"""Time limits that are all equally long, such as those of reconciles: one timer for all of them.
+"""Time limits of equal length, such as those of reconciles, on one shared timer.
 
-`asyncio.timeout` orders a timer for each use and cancels it again, which is most of what it costs. Limits of one length end in the
-order in which they began, so it is enough to have a timer for the oldest.
+`asyncio.timeout` creates and cancels a timer for each use, which is most of its cost. Limits of equal length end in the order in
+which they began, so one timer for the oldest is enough.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ class Deadlines:
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
         self.seconds = seconds
-        self.running: dict[Limit, float] = {}  # and when each ends, the first to end first
+        self.running: dict[Limit, float] = {}  # when each ends, earliest first
         self.timer: Timer | None = None
 
     def limit(self) -> Limit:
-        """For the present task, which may use it again and again."""
+        """A limit for the current task, which may use it repeatedly."""
         task = asyncio.current_task()
         if task is None:
-            raise RuntimeError("a limit is for what a task does")
+            raise RuntimeError("Deadlines.limit must be called inside a task")
         return Limit(self, task, self._clock.monotonic)
 
     def order(self, seconds: float) -> None:
         self.timer = self._clock.call_later(seconds, self._look)
 
     def close(self) -> None:
-        """Nothing is limited any more: no timer is left behind."""
+        """Cancels the timer. Call it when no limit is in use any more."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -46,7 +46,7 @@ class Deadlines:
         now = self._clock.monotonic()
         while self.running:
             limit, ends = next(iter(self.running.items()))
-            if ends > now + 1e-9:  # the hair is for timers that fire a rounding error early
+            if ends > now + 1e-9:  # tolerance for timers that fire a rounding error early
                 self.order(ends - now)
                 return
             del self.running[limit]
@@ -54,7 +54,7 @@ class Deadlines:
 
 
 class Limit:
-    """As in `asyncio.timeout`, a cancellation that is not ours passes through. `expired` is of the present use, or the last one."""
+    """Works like `asyncio.timeout`: a cancellation from elsewhere passes through. `expired` refers to the current or last use."""
 
     __slots__ = ("_before", "_deadlines", "_monotonic", "_task", "expired")
 

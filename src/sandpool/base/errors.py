@@ -1,4 +1,4 @@
-"""The root of every error that this package raises on purpose, and what goes wrong on a node."""
+"""The base class of every error that this package raises on purpose, and the error of a node."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ class SandpoolError(Exception):
 
 
 class NodeError(SandpoolError):
-    """Something that a pod needs could not be had. `reason` is one word that the pod's status shows, `message` says what and
-    what to do. It is tried again, later each time."""
+    """Something that a pod needs is not available. `reason` is one word for the pod's status; `message` says what is missing and what to do.
+    The operation is retried with growing delays."""
 
     def __init__(self, reason: str, message: str) -> None:
-        message = message.removeprefix(f"{reason}: ")  # of an error that was passed on as a whole
+        message = message.removeprefix(f"{reason}: ")  # present if `message` is the text of another NodeError
         super().__init__(f"{reason}: {message}")
         self.reason = reason
         self.message = message

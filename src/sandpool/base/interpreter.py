@@ -1,11 +1,11 @@
-"""How the interpreter is set for a server of ours: its cycle collector runs when nobody waits, its threads change places soon, and
-memory that connections and a rush have left behind goes back to the system.
+"""Settings of the Python interpreter for our servers: garbage collection runs while nothing waits, threads switch soon, and freed memory
+goes back to the system.
 
-A collection walks every container made since the last one and stops everything meanwhile, up to a microsecond for each. By default
-the youngest are walked after 700 new ones, which is less than one claim makes. Our objects are trees, which reference counting
-frees: cycles come from tasks and errors only, so they can wait for a quiet moment.
-The store's thread needs the interpreter's lock a dozen times for each commit, and waits a switch interval for it each time that
-the event loop is busy: by default 5 ms, which in a burst was most of what a commit took.
+A garbage collection pauses the process while it walks every container object created since the last one, up to a microsecond for each.
+By default the youngest generation is collected after 700 new containers; a single claim creates more. Our objects are trees, which
+reference counting frees. Only tasks and exceptions form cycles, so the collector can wait for a quiet moment.
+The store's thread takes the GIL a dozen times per commit, and while the event loop is busy it waits a switch interval each time. With the
+default of 5 ms, that was most of the duration of a commit during a burst.
 """
 
 from __future__ import annotations
@@ -19,26 +19,28 @@ from sandpool.base.clock import Clock
 
 SWITCH = 0.0005  # seconds
 YOUNG, MIDDLE, OLD = 40_000, 20, 50
-"""The collector's own thresholds, for a rush that does not end: new containers, then collections of the next younger ones."""
+"""The collector's own thresholds, for a burst that does not end: new containers, then collections of the next younger generation."""
 ENOUGH = 5_000
-"""New containers that are worth a collection in a quiet moment: a few milliseconds."""
+"""New containers that make a collection in a quiet moment worthwhile. It takes a few milliseconds."""
 EVERY = 0.1  # seconds
 DEEPER = 5
-"""So many quiet collections, and those that survived some are walked, too: 12 ms. Seldom and long is worse for whoever comes then."""
+"""After this many quiet collections, the middle generation is collected as well, which takes 12 ms. Collecting it less often would take longer
+each time, and delay a request more."""
 LULL = 5
-"""So many looks without anything to collect after the last collection, and memory is given back."""
+"""After this many checks with nothing to collect, freed memory is returned to the system."""
 SELDOM = 10
-"""So many of the deeper ones, and everything is walked, for 15 ms and more: once in hundreds of claims. The collector would never do that
-by itself: it waits for more new containers than there ever are between two quiet moments."""
+"""After this many collections of the middle generation, everything is collected: 15 ms or more, once in hundreds of claims. The collector
+would never do that by itself, because its threshold is never reached between two quiet moments."""
 LARGE = 128 * 1024
-"""From so many bytes on, memory is taken from the system and given back piece by piece. That is the C library's default, too, but it raises it as soon as
-something larger is freed. A TLS connection takes 256 KiB and uses few of them: inside the heap, small things that live long came to lie between those."""
+"""Allocations of at least this many bytes get their own mapping, which goes back to the system when it is freed. This is the C library's
+default too, but it raises the threshold as soon as something larger is freed. A TLS connection allocates 256 KiB and uses little of it: on
+the heap, small long-lived objects between such blocks kept the memory from being returned."""
 SPARE = 1024 * 1024
-"""Bytes that it may keep at the end of its heap, so as not to ask the system for them again and again."""
+"""Bytes that the C library may keep at the end of its heap, to avoid frequent system calls."""
 
 
 def settle_interpreter() -> None:
-    """Called once everything is loaded: that stays, so nobody need walk it again and again."""
+    """Applies the settings. Call it once everything is loaded: objects that exist by then are never walked by the collector again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)
@@ -48,13 +50,13 @@ def settle_interpreter() -> None:
 
 
 def give_back() -> None:
-    """The C library keeps what was freed for the next who asks: after a list of all objects, megabytes."""
+    """Returns freed memory to the system. The C library would keep it: megabytes after a list of all objects."""
     _trim(0)
 
 
 async def collect_quietly(clock: Clock, calm: Callable[[], bool], give_back: Callable[[], object] = give_back) -> None:
-    """Until cancelled. `calm` says whether nobody waits for anything."""
-    made, quiet = 0, 0  # at first there is what the start has left
+    """Collects garbage whenever `calm` says that no urgent work waits. Runs until cancelled."""
+    made, quiet = 0, 0
     while True:
         await clock.sleep(EVERY)
         if not calm():
@@ -70,7 +72,7 @@ async def collect_quietly(clock: Clock, calm: Callable[[], bool], give_back: Cal
 
 
 def _found(name: str) -> Callable[..., object]:
-    """A function of the C library. Not every one has it."""
+    """A function of the C library, or a stub where it does not exist."""
     try:
         found: Callable[..., object] = getattr(ctypes.CDLL(None), name)
     except (OSError, AttributeError):
@@ -80,4 +82,4 @@ def _found(name: str) -> Callable[..., object]:
 
 _trim = _found("malloc_trim")
 _set_allocator = _found("mallopt")
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h of the GNU C library calls them
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD in glibc's malloc.h

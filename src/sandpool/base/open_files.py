@@ -1,7 +1,7 @@
-"""Open files of this process. The last of them are kept for what everything depends on: the API and the store. Whoever opens one for
-a sandbox gives it back if it is among those.
+"""The open file limit of this process. The last file descriptors are reserved for the API and the store: code that opens one for a
+sandbox must close it again if it is among those.
 
-Nothing is counted for that: the kernel always hands out the lowest free number, so a high number means that few are left.
+No counter is needed: the kernel always hands out the lowest free number, so a high number means that few are left.
 """
 
 from __future__ import annotations
@@ -11,35 +11,35 @@ import resource
 
 LEAST, MOST = 64, 1024
 EACH = 12
-"""What one sandbox takes that nobody talks to: namespaces, channels, pipes, its log."""
+"""Descriptors of one idle sandbox: namespaces, channels, pipes, its log."""
 BASIC = 48
-"""What a server takes without any."""
+"""Descriptors of a server without sandboxes."""
 
 
 def allowed() -> int:
-    """How many this process may have open at once."""
+    """How many files this process may have open at once."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 30 if soft == resource.RLIM_INFINITY else soft
 
 
 def kept(limit: int) -> int:
-    """How many of so many are kept back: an eighth within bounds, and never more than a quarter."""
+    """How many descriptors of `limit` are reserved: an eighth within bounds, and never more than a quarter."""
     return min(max(LEAST, min(MOST, limit // 8)), limit // 4)
 
 
 def sandboxes_for(limit: int) -> int:
-    """How many sandboxes so many open files are enough for."""
+    """How many sandboxes this limit is enough for."""
     return max(1, (limit - kept(limit) - BASIC) // EACH)
 
 
 def scarce(file: int) -> bool:
-    """Whether a file that was just opened is one of the last."""
+    """Whether a file that was just opened is one of the reserved ones."""
     limit = allowed()
     return file >= limit - kept(limit)
 
 
 def few_left() -> bool:
-    """Whether the next one would be."""
+    """Whether the next file would be one of the reserved ones."""
     try:
         file = os.dup(2)
     except OSError:
@@ -48,7 +48,7 @@ def few_left() -> bool:
     return scarce(file)
 
 
-def told() -> str:
+def limit_message() -> str:
     limit = allowed()
     return (
         f"too many open files: the server may have {limit}, and the last {kept(limit)} are kept for its API. End some sandboxes or "
@@ -57,11 +57,11 @@ def told() -> str:
 
 
 ENOUGH = 1 << 19
-"""For some ten thousand sandboxes and their connections. More than that is not asked for: some systems allow a billion."""
+"""Enough for some ten thousand sandboxes and their connections. A higher limit is not requested: some systems allow a billion."""
 
 
 def allow_open_files() -> int:
-    """Raises the soft limit as far as the hard one lets it, and says what it is then. Sandboxes have limits of their own."""
+    """Raises the soft limit towards the hard one; returns the new limit. Sandboxes have limits of their own."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -71,13 +71,13 @@ def allow_open_files() -> int:
 
 
 def connections_for(files: int, most: int = 10_000) -> int:
-    """Of clients of one listener: never more than half of the open files."""
+    """Connections that one listener may have: never more than half of the open files."""
     return max(16, min(most, files // 2))
 
 
 def requests_for(files: int) -> int:
-    """That a router has under way for all tenants: each takes up to four open files, and all of them at most half. An administrator has
-    as many again, and there must be connections left for both."""
+    """Requests that a router may have in flight for all tenants. Each takes up to four open files, and together they may take half of them. The
+    administrator may have as many again."""
     return max(8, min(4096, files // 8))
 
 

@@ -1,4 +1,4 @@
-"""Room on the disk that is taken before it is needed: what is written there later cannot fail for lack of it."""
+"""Reserves disk space in advance, so that later writes to it cannot fail for lack of space."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctype
 
 
 def allocate(file: int, start: int, size: int, *, beyond_end: bool) -> None:
-    """Takes the blocks of a part of a file; `beyond_end`: without making it longer. Unlike os.posix_fallocate it never
-    writes zeros instead where a file system cannot: then, and where there is no room, it raises OSError."""
+    """Allocates the blocks of a range of a file; with `beyond_end`, without changing the file's size. Unlike os.posix_fallocate it never falls
+    back to writing zeros: it raises OSError if the file system does not support it or is full."""
     if _libc.fallocate(file, _KEEP_SIZE if beyond_end else 0, start, size) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
 class HeldRoom:
-    """Lets a database and its write-ahead log hold so many bytes beyond what they need, so that commits go on when the disk is full.
+    """Keeps `size` spare bytes allocated for a database and for its write-ahead log, so that commits still succeed when the disk is full.
 
-    The files stay open until `close`, which comes after every connection is closed: closing a file ends all locks that this process
-    has on it, those of SQLite included."""
+    The files stay open until `close`, which must come after every connection is closed: closing a file releases all locks that this
+    process has on it, including SQLite's."""
 
     def __init__(self, path: Path, size: int) -> None:
         self._size = size
@@ -36,15 +36,15 @@ class HeldRoom:
         self.top_up()
 
     def top_up(self) -> None:
-        """What cannot be had now is tried again at the next checkpoint; blocks that are held already cost nothing. The log begins
-        anew again and again, the database grows."""
+        """Allocates the spare bytes again. A failure is retried at the next checkpoint; blocks that are already allocated cost nothing. The log is
+        rewritten from its start, the database grows at its end."""
         for file, grows in self._files:
             with contextlib.suppress(OSError):
                 allocate(file, os.fstat(file).st_size if grows else 0, self._size, beyond_end=True)
 
     @property
     def any(self) -> bool:
-        """Whether any is to be held."""
+        """Whether any space is reserved."""
         return bool(self._files)
 
     def close(self) -> None:

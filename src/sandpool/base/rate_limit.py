@@ -1,14 +1,14 @@
-"""A token bucket. Time is an argument: it never looks at a clock."""
+"""A token bucket. It never reads a clock: time is an argument."""
 
 from __future__ import annotations
 
 
 class TokenBucket:
-    """At most `burst` at once and `qps` a second in the long run. `qps` of 0 or less means no limit."""
+    """Allows `burst` at once and `qps` per second in the long run. A `qps` of 0 or less means no limit."""
 
     __slots__ = ("_at", "_burst", "_qps", "_tokens")
 
-    def __init__(self, qps: float, burst: int) -> None:
+    def __init__(self, qps: float, burst: float) -> None:
         self._qps = qps
         self._burst = float(max(1, burst))
         self._tokens = self._burst
@@ -19,7 +19,7 @@ class TokenBucket:
         return self._qps <= 0
 
     def take(self, now: float) -> bool:
-        """Take one if there is one."""
+        """Takes a token if there is one."""
         if self._qps <= 0:
             return True
         self._fill(now)
@@ -28,8 +28,16 @@ class TokenBucket:
         self._tokens -= 1
         return True
 
+    def spend(self, now: float, amount: float) -> float:
+        """Takes an amount, even if fewer tokens are left. Returns the seconds until the debt is paid off."""
+        if self._qps <= 0:
+            return 0.0
+        self._fill(now)
+        self._tokens -= amount
+        return max(0.0, -self._tokens / self._qps)
+
     def wait(self, now: float) -> float:
-        """Seconds until there is one; 0 if there is one now."""
+        """Seconds until there is a token; 0 if there is one now."""
         if self._qps <= 0:
             return 0.0
         self._fill(now)
@@ -37,6 +45,6 @@ class TokenBucket:
 
     def _fill(self, now: float) -> None:
         if now > self._at:
-            # A hair is added because (1 - tokens) / qps * qps may fall short of 1 by a rounding error.
+            # A little is added because (1 - tokens) / qps * qps may fall short of 1 by a rounding error.
             self._tokens = min(self._burst, self._tokens + (now - self._at) * self._qps + 1e-9)
             self._at = now

@@ -1,4 +1,4 @@
-"""A value that must not be seen by accident: it shows itself only when asked by name."""
+"""A wrapper for secrets: no repr, log or traceback shows the value; only `reveal` returns it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NoReturn, final
 
 @final
 class Secret:
-    """Holds a token, a password or a private key. Its repr, str and format never hold the value."""
+    """Holds a token, a password or a private key. Its repr, str and format never contain the value."""
 
     __slots__ = ("_value",)
 

@@ -1,15 +1,16 @@
-"""Who may have how much of something bounded, when several tenants want it. Pure counting; nothing here waits.
+"""Decides how much of a bounded resource each tenant may hold when several want it. Pure counting; nothing here waits.
 
-`Shares` counts what each tenant holds of one resource and answers who may have more, by one of two rules. Under both, a tenant
-that is alone may use (nearly) everything, and none can keep the others out:
+`Shares` counts what each tenant holds of one resource and decides which tenant may have more, by one of two rules. Under both, a
+single tenant may use (nearly) everything, and no tenant can lock the others out:
 
-- **Fair share with preemption** (`ask`), for what can be taken back, such as a watch or an idle connection. While there is room
-  everybody gets it. When there is none, a tenant below its fair share (the total divided by the tenants that hold something) gets
-  a unit that is taken from the tenant that holds the most; a tenant at or above it is refused.
-- **Dynamic threshold** (`fits`), for what cannot be taken back, such as stored bytes: a tenant may hold at most ALPHA times what is
-  still free (Choudhury and Hahne, 1998). One tenant alone stops at ALPHA / (ALPHA + 1) of the total; the rest is for whoever comes next.
+- **Fair share with preemption** (`ask`), for units that can be taken back, such as a watch or an idle connection. While there is
+  room, every tenant is admitted. When there is none, a tenant below its fair share (the total divided by the tenants that hold
+  something) gets a unit that is revoked from the tenant that holds the most; a tenant at or above its fair share is refused.
+- **Dynamic threshold** (`fits`), for units that cannot be taken back, such as stored bytes: a tenant may hold at most ALPHA times what
+  is still free (Choudhury and Hahne, 1998). A single tenant stops at ALPHA / (ALPHA + 1) of the total; the remainder is for the next one.
 
-The operator (the admin, and the product's own parts) is no tenant: it has as much again for itself, which tenants can neither use nor exhaust.
+The operator (the admin and Sandpool's own components) is not a tenant. It has an equal amount of its own, which tenants can neither use
+nor exhaust.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from enum import Enum
 from typing import Final
 
 OPERATOR: Final = ""
-"""The holder that is no tenant."""
+"""The holder that is not a tenant."""
 NOBODY: Final = "system:anonymous"
-"""Whoever has not said who they are: one more tenant, which no namespace can be named like."""
+"""The tenant of unauthenticated requests. No namespace can have this name."""
 ALPHA: Final = 8
 
 
 class Decision(Enum):
+    """Whether a tenant gets a unit."""
+
     ADMIT = "admit"
     REFUSE = "refuse"
 
@@ -44,7 +47,9 @@ class Shares:
 
     def __init__(self, total: int) -> None:
         self.total = total
-        self.easy = max(0, ALPHA * (total - 1) // (ALPHA + 1))  # as long as less is in use, one more fits for anybody
+        self.easy = max(
+            0, ALPHA * (total - 1) // (ALPHA + 1)
+        )  # while less than this is in use, one more unit fits for any tenant
         self.used = 0  # by all tenants
         self.own = 0  # by the operator
         self.held: dict[str, int] = {}  # by tenant; only those that hold something
@@ -52,7 +57,7 @@ class Shares:
         self.revoked = 0
 
     def take(self, holder: str, amount: int = 1) -> None:
-        """Counts, whatever the rules say; a negative amount gives back."""
+        """Counts an amount without applying the rules; a negative amount gives back."""
         if not holder:
             self.own += amount
             return
@@ -72,7 +77,7 @@ class Shares:
         return max(1, self.total // (others + 1))
 
     def ask(self, holder: str) -> Decision | Revoke:
-        """Whether one more unit may be had of what can be taken back."""
+        """Decides about one more unit under the rule with preemption."""
         if not holder:
             return Decision.ADMIT if self.own < self.total else self._refuse()
         if self.used < self.total:
@@ -85,13 +90,13 @@ class Shares:
         return self._refuse()
 
     def room(self, holder: str) -> int:
-        """How much more may be had of what cannot be taken back."""
+        """How much more the holder may have under the dynamic threshold."""
         if not holder:
             return self.total - self.own
         free, mine = self.total - self.used, self.held.get(holder, 0)
         more = (ALPHA * free - mine) // (ALPHA + 1)
         if more <= 0:
-            return 1 if free > 0 and not mine else 0  # the last unit is for somebody who has none
+            return 1 if free > 0 and not mine else 0  # the last unit is for a tenant that has none
         return more
 
     def fits(self, holder: str, amount: int = 1) -> bool:

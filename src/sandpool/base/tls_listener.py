@@ -1,7 +1,7 @@
-"""A listening socket whose clients complete a TLS handshake before anybody else sees them.
+"""A listening socket that completes TLS handshakes before it hands a connection over.
 
-A handshake takes memory and a descriptor before the client has said anything, so only so many are in progress at once. When another client
-connects, the oldest handshake is dropped: clients that connect and fall silent do not keep out those that go on.
+A handshake takes memory and a descriptor before the client has sent anything, so their number is bounded. At the limit, a new client
+displaces the oldest handshake, so clients that connect and send nothing cannot keep others out.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 _BACKLOG: Final = 2048
-_BATCH: Final = 64  # connections that are accepted before others get their turn
+_BATCH: Final = 64  # connections accepted before other callbacks run
 _NO_DESCRIPTORS: Final = 0.1  # seconds until the next try
-_GOODBYE: Final = 2.0  # seconds for the end of TLS
+_SHUTDOWN_TIMEOUT: Final = 2.0  # seconds for the TLS shutdown
 
 
 class TlsListener:
-    """`connected` makes the protocol of a client that has completed its handshake. `expected` is asked about errors that no
-    client can cause: whether somebody else already deals with this one."""
+    """Accepts TLS connections. `connected` creates the protocol for a client that has completed its handshake. Errors that no client can cause
+    are logged, unless `expected` says that they are already dealt with elsewhere."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class TlsListener:
         self._handshake_timeout = handshake_timeout
         self._expected = expected
         self._loop = asyncio.get_running_loop()
-        self._shaking: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._in_handshake: dict[asyncio.Task[None], None] = {}  # the oldest first
         self._open = False
 
     def open(self) -> None:
@@ -52,18 +52,18 @@ class TlsListener:
         self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def close(self) -> None:
-        """Lets nobody else in. Who is shaking hands is let go."""
+        """Stops accepting connections and drops those in a handshake."""
         if not self._open:
             return
         self._open = False
         self._loop.remove_reader(self._listener.fileno())
         self._listener.close()
-        for task in self._shaking:
+        for task in self._in_handshake:
             task.cancel()
 
     async def closed(self) -> None:
-        if self._shaking:
-            await asyncio.wait(list(self._shaking))
+        if self._in_handshake:
+            await asyncio.wait(list(self._in_handshake))
 
     def _accept(self) -> None:
         for _ in range(_BATCH):
@@ -75,35 +75,35 @@ class TlsListener:
                 self._pause(error)
                 return
             client.setblocking(False)
-            if len(self._shaking) >= self._handshakes:
-                oldest = next(iter(self._shaking))
-                del self._shaking[oldest]
+            if len(self._in_handshake) >= self._handshakes:
+                oldest = next(iter(self._in_handshake))
+                del self._in_handshake[oldest]
                 oldest.cancel()
-            task = self._loop.create_task(self._shake_hands(client))
-            self._shaking[task] = None
-            task.add_done_callback(partial(self._shook, client))
+            task = self._loop.create_task(self._handshake(client))
+            self._in_handshake[task] = None
+            task.add_done_callback(partial(self._handshake_done, client))
 
-    async def _shake_hands(self, client: socket.socket) -> None:
+    async def _handshake(self, client: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(
                 self._connected,
                 client,
                 ssl=self._tls,
                 ssl_handshake_timeout=self._handshake_timeout,
-                ssl_shutdown_timeout=_GOODBYE,
+                ssl_shutdown_timeout=_SHUTDOWN_TIMEOUT,
             )
-        except OSError as error:  # it speaks no TLS, or not ours, or has gone
+        except OSError as error:  # the client does not speak TLS, or no version that we accept, or has gone
             log.debug("no handshake", extra={"keys": {"error": error}})
 
-    def _shook(self, client: socket.socket, task: asyncio.Task[None]) -> None:
-        self._shaking.pop(task, None)
+    def _handshake_done(self, client: socket.socket, task: asyncio.Task[None]) -> None:
+        self._in_handshake.pop(task, None)
         if task.cancelled():
-            client.close()  # which nobody else does if it had not begun
+            client.close()  # nothing else closes it if the handshake had not begun
         elif (error := task.exception()) is not None and not self._expected(error):
             log.error("a connection failed", exc_info=error)
 
     def _pause(self, error: OSError) -> None:
-        """No descriptor is left: without a pause the loop would spin on a listener that stays readable."""
+        """Pauses accepting when no descriptor is left: otherwise the loop would spin on a listener that stays readable."""
         log.warning("cannot accept a connection", extra={"keys": {"error": error}})
         self._loop.remove_reader(self._listener.fileno())
         self._loop.call_later(_NO_DESCRIPTORS, self._resume)

@@ -1,11 +1,13 @@
-"""Which request goes where. Our own protocol is under /box/v1; beside it are the two that existing clients speak."""
+"""Dispatches requests: our own protocol under /box/v1, and beside it the two protocols that existing clients speak."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from sandpool.boxd.compat.first import FirstRuntime
+from sandpool.boxd.compat.http_runtime import HttpRuntime
 from sandpool.boxd.compat.sandboxd import SandboxdFiles
 from sandpool.boxd.files.root import Root
 from sandpool.boxd.files.serve import FileRequests
@@ -15,11 +17,23 @@ from sandpool.boxd.ports import connect
 from sandpool.boxd.processes.memory import MemoryKills
 from sandpool.boxd.processes.serve import ProcessRequests
 from sandpool.boxd.processes.table import Table
-from sandpool.boxd.settings import Settings
 from sandpool.wire import paths
 from sandpool.wire.codes import Code, Refused
 from sandpool.wire.headers import INCARNATION
 from sandpool.wire.incarnation import incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The configuration of one boxd; it does not change while it runs."""
+
+    root: str = "/"  # files and working directories are confined to this directory
+    home: str = ""  # where relative paths begin and commands start; empty: the root
+    token: str = field(default="", repr=False)  # empty: everybody who reaches the socket is let in
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # of the processes that it starts
+    shown: str = "SANDBOX_"  # which variables /v1/metadata shows
+    patience: float = 300.0  # default timeout in seconds for commands of the older protocol
+    memory: int | None = None  # descriptor of a file that counts OOM kills (processes/memory.py)
 
 
 class App:
@@ -36,14 +50,14 @@ class App:
         self._files = FileRequests(self._root, self._absolute)
         home = Root(self._home)
         self._home_root = home
-        self._first = FirstRuntime(home, self.table, settings.patience)
+        self._http_runtime = HttpRuntime(home, self.table, settings.patience)
         self._sandboxd = SandboxdFiles(home, settings.environment, settings.shown)
 
     def _place(self, cwd: str) -> int:
-        """An open folder: nothing can be put in its place between now and the start of a program."""
+        """Opens the working directory, so that it cannot be replaced before the program starts."""
         try:
-            with self._root.opened(self._absolute(cwd), os.O_PATH | os.O_DIRECTORY) as folder:
-                return os.dup(folder)
+            with self._root.opened(self._absolute(cwd), os.O_PATH | os.O_DIRECTORY) as directory:
+                return os.dup(directory)
         except Refused as error:
             raise Refused(error.code, f"cwd: {error}") from None
 
@@ -72,7 +86,8 @@ class App:
         meant = request.head.headers.get(INCARNATION.lower())
         if meant is not None and meant != self.incarnation:
             raise Refused(
-                Code.RESTARTED, "the sandbox was started again: another run of boxd was meant, and nothing was done"
+                Code.RESTARTED,
+                "the sandbox was restarted: this request was meant for an earlier run of boxd, and nothing was done",
             )
 
     async def _compatible(self, request: Request, path: str) -> Answer:
@@ -82,7 +97,7 @@ class App:
             return json_reply({"status": "ok", "uptime_seconds": int(time.monotonic() - self._started)})
         if path.startswith("/v1/"):
             return await self._sandboxd.serve(request, path[len("/v1/") :])
-        return await self._first.serve(request, path)
+        return await self._http_runtime.serve(request, path)
 
     def _health(self) -> dict[str, object]:
         running = sum(not process.ended.done() for process in self.table.all())
@@ -93,6 +108,6 @@ class App:
         await self.table.close()
 
     def release(self) -> None:
-        """Lets go of its folders, when nobody is served any more."""
+        """Closes its directories; call it when no connection is left."""
         self._root.close()
         self._home_root.close()

@@ -1,4 +1,7 @@
-"""The command line of boxd, and its life until it is told to stop."""
+"""The command line of boxd, and its run until SIGTERM.
+
+As pid 1 of a container it forks: the parent reaps orphans and forwards signals, and boxd runs as its child.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from sandpool.boxd.app import App
-from sandpool.boxd.init import become_child_of_init
+from sandpool.boxd.app import App, Settings
 from sandpool.boxd.processes.memory import opened
 from sandpool.boxd.server import Server
-from sandpool.boxd.settings import Settings
 
 TOKEN = "SANDPOOL_BOXD_TOKEN"  # noqa: S105  # the name of a variable
 
@@ -33,15 +34,15 @@ class Listening:
 def main(argv: Sequence[str] | None = None) -> None:
     settings, listening = read(sys.argv[1:] if argv is None else argv)
     become_child_of_init()
-    _keep_files()
+    _close_inherited_on_exec()
     try:
         asyncio.run(_serve(settings, listening))
     except OSError as error:
         sys.exit(f"boxd: {error}")
 
 
-def _keep_files() -> None:
-    """What we were started with beyond stdin, stdout and stderr is not for what we start."""
+def _close_inherited_on_exec() -> None:
+    """Keeps processes that boxd starts from inheriting descriptors that boxd itself inherited beyond stdio."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
             with suppress(OSError):
@@ -52,8 +53,8 @@ def read(argv: Sequence[str]) -> tuple[Settings, Listening]:
     parser = argparse.ArgumentParser(
         prog="python -m sandpool.boxd",
         description="Processes, terminals, files and ports of a sandbox, over HTTP and WebSocket.",
-        epilog=f"The token that clients must show is read from --token-file or the variable {TOKEN}, never from the "
-        "command line, and is not passed on to what boxd starts.",
+        epilog=f"The token that clients must send is read from --token-file or the variable {TOKEN}, never from the "
+        "command line, and is not passed on to the processes that boxd starts.",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument(
@@ -68,19 +69,19 @@ def read(argv: Sequence[str]) -> tuple[Settings, Listening]:
     )
     parser.add_argument("--unix", default="", metavar="PATH", help="unix socket to listen on")
     parser.add_argument(
-        "--root", default="/", help="folder that files and working folders are confined to (default: /)"
+        "--root", default="/", help="confine files and working directories to this directory (default: /)"
     )
     parser.add_argument("--home", default="", help="where commands start and relative paths begin (default: the root)")
     parser.add_argument("--token-file", default="", metavar="PATH", help="file that holds the token")
     parser.add_argument(
-        "--no-token", action="store_true", help="let whoever reaches the port use it; only behind a NetworkPolicy"
+        "--no-token", action="store_true", help="let everybody who reaches the port in; only behind a NetworkPolicy"
     )
     parser.add_argument("--metadata-env-prefix", default="SANDBOX_", help="which variables /v1/metadata shows")
     given = parser.parse_args(argv)
     token = _token(given.token_file)
     ports = tuple(given.port) or ((8888,) if not given.unix else ())
     if (ports or given.grpc_port is not None) and not token and not given.no_token:
-        parser.error(f"a TCP port needs a token: set {TOKEN}, name a --token-file, or say --no-token")
+        parser.error(f"a TCP port needs a token: set {TOKEN}, pass --token-file, or pass --no-token")
     environment = {name: value for name, value in os.environ.items() if name != TOKEN}
     patience = _patience(os.environ.get("SANDBOX_EXEC_TIMEOUT_SECONDS", ""))
     home = given.home or os.environ.get("SANDBOX_BASE_DIR", "").strip()
@@ -100,7 +101,7 @@ def _token(path: str) -> str:
 
 def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 <= int(text) < 65_536:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
     return int(text)
 
 
@@ -135,7 +136,7 @@ async def _serve_grpc(app: App, token: str, listening: Listening) -> Any:
     if listening.grpc is None:
         return None
     try:
-        from sandpool.boxd.grpc.service import serve
+        from sandpool.boxd.compat.grpc_service import serve
     except ImportError:
         sys.exit("boxd: --grpc-port needs grpcio; install sandpool[grpc]")
     server, port = await serve(app.table, token, listening.host, listening.grpc)
@@ -163,3 +164,28 @@ def _listeners(listening: Listening) -> list[socket.socket]:
 def _name(listener: socket.socket) -> str:
     address = listener.getsockname()
     return address if isinstance(address, str) else f"{address[0]} port {address[1]}"
+
+
+def become_child_of_init() -> None:
+    """As pid 1: forks, and returns in the child. The parent forwards signals, reaps orphans, and exits with the child's exit code."""
+    if os.getpid() != 1:
+        return
+    child = os.fork()
+    if child == 0:
+        return
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda received, _: _pass_on(child, received))
+    while True:
+        try:
+            ended, status = os.wait()
+        except ChildProcessError:
+            os._exit(1)
+        if ended == child:
+            os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _pass_on(child: int, number: int) -> None:
+    try:
+        os.kill(child, number)
+    except ProcessLookupError:
+        pass

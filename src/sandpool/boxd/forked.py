@@ -1,7 +1,7 @@
-"""boxd in a process that was forked for it: it never returns.
+"""Serves boxd in a process that was forked for it, and never returns.
 
-It may be forked long before it is needed. A page of memory becomes its own when it first writes there, and Python writes wherever it
-looks (it counts references); so until its first connection comes it does nothing at all.
+It may be forked long before it is needed. A page of memory is copied when the process first writes to it, and Python writes to every object
+that it touches (reference counts); so until its first connection arrives, the process does nothing at all.
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ import sys
 import traceback
 from collections.abc import Mapping
 
-from sandpool.boxd.app import App
+from sandpool.boxd.app import App, Settings
 from sandpool.boxd.server import Server
-from sandpool.boxd.settings import Settings
 from sandpool.wire.frames import CONTENT_TYPE, encode
 from sandpool.wire.paths import BASE
 
 ROUNDS = 10
-"""Python rewrites code for the types that it meets after some runs of it; what it has rewritten it need not write to again."""
+"""The interpreter specialises bytecode after a few runs, which writes to it; done before the fork, these pages stay shared."""
 
 
 def serve_forked(channel: socket.socket, environment: Mapping[str, str], cwd: str, memory: int | None = None) -> None:
-    """Serves the connections that come over the channel, and ends with it. Whoever can reach the channel is trusted: it leads
-    out of the sandbox. Nothing is imported from here on: what would be found now belongs to the sandbox. No signal has a
-    handler here."""
+    """Serves the connections received over the channel, and exits when the channel closes. Everybody who reaches the channel is
+    trusted: its other end is outside of the sandbox. Nothing may be imported from here on: modules would be found in the sandbox's
+    files. No signal has a handler here."""
     code = 0
     try:
         if channel.recv(1, socket.MSG_PEEK):
@@ -40,8 +39,8 @@ def serve_forked(channel: socket.socket, environment: Mapping[str, str], cwd: st
 
 
 def rehearse() -> None:
-    """Runs a command that does nothing, in the process from which others are forked. What Python works out when code first runs
-    is then there already, and is shared instead of worked out, and copied, in each of them. Leaves no file open."""
+    """Runs a command that does nothing, in the process from which others are forked. What the interpreter computes when code first
+    runs is then shared memory, instead of being computed and copied in each child. Leaves no file open."""
     for _ in range(ROUNDS):
         loop = asyncio.SelectorEventLoop()
         loop.run_until_complete(_rehearse())

@@ -1,4 +1,4 @@
-"""A byte stream to a TCP port inside: the connection of the request goes on as that stream."""
+"""Connects a client to a TCP port inside the sandbox: the connection of the request becomes that byte stream."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _PATIENCE = 10.0
 
 async def connect(request: Request, port: str) -> Answer:
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise Refused(Code.INVALID, f"{port!r} is no port")
+        raise Refused(Code.INVALID, f"{port!r} is not a port")
     if request.head.upgrade != TCP_UPGRADE:
-        raise Refused(Code.INVALID, f"ask with Connection: Upgrade and Upgrade: {TCP_UPGRADE}")
+        raise Refused(Code.INVALID, f"send Connection: Upgrade and Upgrade: {TCP_UPGRADE}")
     try:
         async with asyncio.timeout(_PATIENCE):
             inside = await asyncio.open_connection("127.0.0.1", int(port))
@@ -37,7 +37,7 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def relay(one: Stream, other: Stream) -> None:
-    """Until both have nothing more to say, or one is gone."""
+    """Copies both ways until both sides have ended, or one is gone."""
     tasks = [asyncio.ensure_future(_copy(one[0], other[1])), asyncio.ensure_future(_copy(other[0], one[1]))]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)

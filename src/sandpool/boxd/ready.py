@@ -1,4 +1,4 @@
-"""Waiting for an open file."""
+"""Waits until a descriptor is readable or writable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections for an App: from a TCP port, from a unix socket, or handed in one by one by whoever forked us."""
+"""Accepts connections for an App: from a TCP port, a unix socket, or one by one from the process that forked us."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_CONNECTIONS = 1024
 
 
 class Answering(Protocol):
-    """An App, as far as its connections need it."""
+    """What connections need of an App."""
 
     incarnation: str
 
@@ -38,13 +38,13 @@ class Server:
         self._accepting: list[asyncio.Task[None]] = []
 
     def listen(self, listener: socket.socket) -> None:
-        """Takes the connections of a listening socket, which is ours from now on."""
+        """Accepts connections of a listening socket, which the server owns from now on."""
         listener.setblocking(False)
         self._listeners.append(listener)
         self._accepting.append(asyncio.create_task(self._accept(listener)))
 
     async def take_from(self, channel: socket.socket) -> None:
-        """Serves connections that come as open files over this channel, until its other end is gone."""
+        """Serves connections that are received as descriptors over this channel, until its other end is closed."""
         channel.setblocking(False)
         while True:
             try:
@@ -62,7 +62,7 @@ class Server:
         while True:
             try:
                 connection, _ = await loop.sock_accept(listener)
-            except OSError:  # no file is left for it; the next one may fare better
+            except OSError:  # out of descriptors; the next one may succeed
                 await asyncio.sleep(0.05)
                 continue
             self._serve(connection)
@@ -112,9 +112,9 @@ async def _settled(tasks: list[asyncio.Task[None]]) -> None:
 
 
 def _receive(channel: socket.socket) -> list[socket.socket] | None:
-    """Sockets that came; None at the end of the channel."""
+    """The sockets received; None at the end of the channel."""
     number = array.array("i")
-    # What boxd starts must not inherit them: it could speak to, and for, everybody who is connected.
+    # Processes that boxd starts must not inherit them: they could read and write the connections of all clients.
     room = socket.CMSG_SPACE(4 * number.itemsize)
     data, ancillary, _, _ = channel.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
     if not data:

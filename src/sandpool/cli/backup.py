@@ -1,4 +1,4 @@
-"""`sandpool backup` and `sandpool restore`: the whole state as one file, while the cluster runs or while it does not."""
+"""`sandpool backup` and `sandpool restore`: all objects as one file, whether or not the cluster is running."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ def restore(
         bool,
         Parameter(
             negative="",
-            help="Of a damaged backup: restore the objects that are sound, list the others, remove nothing.",
+            help="For a damaged backup: restore the intact objects, list the others, remove nothing.",
         ),
     ] = False,
     data_dir_: DataDirFlag = None,
 ) -> None:
-    """Make every object what it was when the backup was written. The cluster may be running.
+    """Restore every object to its state in the backup. The cluster may be running.
 
-    The whole backup is checked before anything is changed. Objects that the backup does not hold are removed. It happens in one
-    step, as ordinary changes that watchers see; revisions go on counting upwards. A data directory that is damaged is made anew,
-    and its damaged files are kept in a directory in it.
+    The whole backup is checked before anything is changed. Objects that the backup does not contain are removed.
+    All changes are one atomic step that watchers see; revisions keep increasing. A damaged data directory is recreated, and its
+    damaged files are kept in a subdirectory.
     """
     import msgspec
 
-    from sandpool.controlplane.backups import RESTORE_PATH, Restored, lay_down, restore_offline
+    from sandpool.controlplane.backups import RESTORE_PATH, Restored, restore_offline, stage_backup
 
     directory = data_dir(data_dir_)
     running = directory.read_running()
     if running is None:
         done = asyncio.run(restore_offline(directory, file, salvage))
     else:
-        with lay_down(directory, file, salvage) as name:
+        with stage_backup(directory, file, salvage) as name:
             asked = {"name": name, "salvage": salvage}
             done = msgspec.convert(request(running, "POST", RESTORE_PATH, asked, timeout=300.0), Restored)
     _tell(file, done)

@@ -1,6 +1,6 @@
-"""The cluster that a command talks to: the SDK's client, asked in the words of commands (kinds, namespaces, names).
+"""The cluster that a command talks to: the SDK's client, addressed by kind, namespace and name.
 
-What is not there ends the command with 3 and says where to look. Deadlines are of the monotonic clock.
+A missing object ends the command with exit code 3 and a hint. Deadlines are times of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _UNSERVED = "the server could not find the requested resource"
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """A moment; None is never."""
+    """A deadline; None: no limit."""
 
     at: float | None
 
@@ -48,7 +48,7 @@ class Cluster:
 
     @property
     def namespace(self) -> str:
-        """Where objects are looked for unless a command says otherwise."""
+        """The namespace of a command that names none."""
         return self._client.resolved.namespace
 
     @property
@@ -57,7 +57,7 @@ class Cluster:
 
     @property
     def running(self) -> Running | None:
-        """The cluster of this machine, if it is that one."""
+        """The local cluster, if the commands use that one."""
         from sandpool.kube.local_discovery import default_data_dir, read_running
 
         found = read_running(self._data_dir or default_data_dir())
@@ -67,7 +67,7 @@ class Cluster:
         return Until(None if timeout is None else time.monotonic() + timeout)
 
     def get(self, kind: Kind, namespace: str, name: str) -> Json:
-        """Ends with 3 where it is not there."""
+        """Exits with 3 if it does not exist."""
         try:
             return self._client.get(path(kind, namespace, name))
         except NotFound as error:
@@ -84,7 +84,7 @@ class Cluster:
             raise absent(error, kind, namespace) from error
 
     def table(self, kind: Kind, namespace: str, name: str = "", *, labels: str = "", fields: str = "") -> Json:
-        """A Table, whatever the server: one that gives none is asked for names and ages only."""
+        """A Table; with names and ages only if the server does not serve tables."""
         try:
             if name:
                 found = self._client.get(path(kind, namespace, name), as_table=True)
@@ -93,7 +93,7 @@ class Cluster:
         except NotFound as error:
             raise absent(error, kind, namespace, name) from error
         if found.get("kind") != "Table":
-            raise Exit(FAILED, f"{self.server} gives no tables; ask for -o json, yaml or name")
+            raise Exit(FAILED, f"{self.server} does not serve tables; use -o json, yaml or name")
         found["rows"] = found.get("rows") or []
         return found
 
@@ -108,7 +108,7 @@ class Cluster:
         table: bool = False,
         until: Until = Until(None),
     ) -> Iterator[Json]:
-        """Events as plain JSON, until then. Raises Gone when that place in the log is no more."""
+        """Watch events as plain JSON, until the deadline. Raises Gone if the revision was compacted."""
         with self._client.watch(
             path(kind, namespace), labels=labels, fields=fields, since=since, as_table=table, timeout=until.left
         ) as events:
@@ -123,14 +123,14 @@ class Cluster:
             raise absent(error, kind, namespace) from error
 
     def patch(self, kind: Kind, namespace: str, name: str, body: Json) -> Json:
-        """A merge patch. Ends with 3 where the object is not there."""
+        """A merge patch. Exits with 3 if the object does not exist."""
         try:
             return self._client.patch(path(kind, namespace, name), body)
         except NotFound as error:
             raise absent(error, kind, namespace, name) from error
 
     def apply(self, path: str, body: bytes, content_type: str, manager: str) -> None:
-        """Makes an object what `body` says of it, whether or not it is there: a server-side apply."""
+        """Creates or updates an object with a server-side apply."""
         from sandpool.sdk.api_paths import with_query
 
         self._client.request(
@@ -141,15 +141,15 @@ class Cluster:
         """Raises NotFound."""
         return self._client.delete(path(kind, namespace, name))
 
-    def steer(self, name: str, uid: str, mode: str, timeout: float) -> None:
-        """Sets the mode of that very sandbox, and waits until it is so."""
-        from sandpool.sdk._sync.steering import steer
+    def set_operating_mode(self, name: str, uid: str, mode: str, timeout: float) -> None:
+        """Sets the mode of exactly this sandbox, and waits until it is reached."""
+        from sandpool.sdk._sync.operating_mode import set_operating_mode
 
-        steer(self._client, self.namespace, name, uid, mode, timeout)
+        set_operating_mode(self._client, self.namespace, name, uid, mode, timeout)
 
     @contextmanager
     def stream(self, path: str) -> Iterator[Iterator[bytes]]:
-        """What a path says, as it comes."""
+        """The response of a path as a stream."""
         with self._client.stream("GET", path) as answer:
             yield iter(answer)
 
@@ -159,7 +159,7 @@ def path(kind: Kind, namespace: str = "", name: str = "", subresource: str = "")
 
 
 def absent(error: NotFound, kind: Kind, namespace: str, name: str = "") -> Exit:
-    """What to say about a 404: the object, its namespace, or the kind itself is unknown there."""
+    """The message for a 404: the object, its namespace, or the kind itself does not exist."""
     if _UNSERVED in str(error) or (not name and "namespace" not in str(error)):
         return Exit(
             FAILED,
@@ -167,15 +167,15 @@ def absent(error: NotFound, kind: Kind, namespace: str, name: str = "") -> Exit:
         )
     where = f" in namespace {namespace}" if namespace and kind.namespaced else ""
     if not name:
-        return Exit(NOT_FOUND, f"{error}; `sandpool get namespaces` lists those there are")
+        return Exit(NOT_FOUND, f"{error}; `sandpool get namespaces` lists the existing ones")
     return Exit(
-        NOT_FOUND, f"there is no {word(kind)} {name!r}{where}; `sandpool get {plural(kind)} -A` lists those there are"
+        NOT_FOUND, f"there is no {word(kind)} {name!r}{where}; `sandpool get {plural(kind)} -A` lists the existing ones"
     )
 
 
 @contextmanager
 def connected(where: ClusterFlags) -> Iterator[Cluster]:
-    """The cluster that the flags mean. Nothing is sent before something is asked."""
+    """The cluster that the flags name. Connects on first use."""
     from sandpool.sdk._sync.connection import Connection
 
     where.validate()
@@ -184,7 +184,7 @@ def connected(where: ClusterFlags) -> Iterator[Cluster]:
 
 
 def config_of(where: ClusterFlags) -> Config:
-    """What the flags say. Variables are read by the SDK; it has none for the context, which a flag for another cluster leaves out."""
+    """The flags as a Config. The SDK reads the variables, except the one for the context, which a flag for another cluster overrides."""
     from sandpool.sdk.config import Config
 
     named = where.kubeconfig is not None or where.data_dir is not None

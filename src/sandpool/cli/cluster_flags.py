@@ -1,4 +1,4 @@
-"""The flags of every command that talks to a cluster: which one, where in it, and how its answer is shown."""
+"""Flags of every command that uses a cluster: which cluster, which namespace, and the output format."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from sandpool.cli.completing import namespaces
+from sandpool.cli.completion import namespaces
 from sandpool.cli.console import Colour
-from sandpool.cli.durations import duration
 from sandpool.cli.exits import USAGE, Exit
 from sandpool.cli.output.formats import WORDS, Format, format_of
+from sandpool.cli.units import duration
 
 _CLUSTER = Group(
     "Cluster",
     sort_key=8,
-    help="Which one. Without these: $SANDPOOL_*, then the cluster that runs on this machine, then the current kubeconfig.",
+    help="Which cluster. Default: $SANDPOOL_*, then the cluster running on this machine, then the current kubeconfig.",
 )
 _SHOWN = Group("Output", sort_key=7)
 
@@ -32,11 +32,12 @@ class ClusterFlags:
             group=_CLUSTER,
             show_default=False,
             completer=namespaces,
-            help="Where the objects are. Default: $SANDPOOL_NAMESPACE, that of the context, default.",
+            help="Namespace of the objects. Default: $SANDPOOL_NAMESPACE, else the context's, else default.",
         ),
     ] = ""
     kubeconfig: Annotated[
-        Path | None, Parameter(group=_CLUSTER, help="A Kubernetes cluster. Default: $SANDPOOL_KUBECONFIG.")
+        Path | None,
+        Parameter(group=_CLUSTER, help="Kubeconfig of a Kubernetes cluster. Default: $SANDPOOL_KUBECONFIG."),
     ] = None
     context: Annotated[
         str,
@@ -44,13 +45,14 @@ class ClusterFlags:
     ] = ""
     data_dir: Annotated[
         Path | None,
-        Parameter(group=_CLUSTER, help="Of the cluster of this machine. Default: $SANDPOOL_DATA_DIR."),
+        Parameter(group=_CLUSTER, help="Data directory of the cluster on this machine. Default: $SANDPOOL_DATA_DIR."),
     ] = None
 
     def validate(self) -> None:
         if self.data_dir is not None and (self.kubeconfig is not None or self.context):
             raise Exit(
-                USAGE, "--data-dir names a cluster of this machine, --kubeconfig and --context another one; keep one"
+                USAGE,
+                "--data-dir names a cluster on this machine, --kubeconfig and --context another one; use only one of them",
             )
 
 
@@ -66,9 +68,10 @@ class ShownFlags:
             help="table, wide, json, yaml, name or jsonpath=TEMPLATE.",
         ),
     ] = "table"
-    no_headers: Annotated[bool, Parameter(negative="", group=_SHOWN, help="Tables without their first line.")] = False
+    no_headers: Annotated[bool, Parameter(negative="", group=_SHOWN, help="Print tables without headers.")] = False
     color: Annotated[
-        Colour, Parameter(env_var="SANDPOOL_COLOR", group=_SHOWN, help="auto: on a terminal, unless NO_COLOR is set.")
+        Colour,
+        Parameter(env_var="SANDPOOL_COLOR", group=_SHOWN, help="auto: color on a terminal, unless NO_COLOR is set."),
     ] = "auto"
 
     def format(self) -> Format:
@@ -85,23 +88,21 @@ Selector = Annotated[
 ]
 AllNamespaces = Annotated[bool, Parameter(name=["--all-namespaces", "-A"], negative="", help="In every namespace.")]
 Watch = Annotated[
-    bool, Parameter(name=["--watch", "-w"], negative="", help="Go on and show changes until interrupted.")
+    bool, Parameter(name=["--watch", "-w"], negative="", help="Keep running and show changes until interrupted.")
 ]
 Timeout = Annotated[
     str,
-    Parameter(
-        name="--timeout", env_var="SANDPOOL_TIMEOUT", help="How long to wait at most, such as 30s or 5m; 0: for ever."
-    ),
+    Parameter(name="--timeout", env_var="SANDPOOL_TIMEOUT", help="How long to wait, such as 30s or 5m; 0: forever."),
 ]
 
 
 def timeout_of(text: str) -> float | None:
-    """Seconds; None is for ever."""
+    """Seconds; None: no limit."""
     return duration(text, "--timeout", zero=True) or None
 
 
 def pairs(values: tuple[str, ...], flag: str) -> dict[str, str]:
-    """`KEY=VALUE` again and again."""
+    """A repeated flag `KEY=VALUE` as a dict."""
     found = {}
     for value in values:
         key, sign, rest = value.partition("=")

@@ -1,4 +1,4 @@
-"""Every command: where it is, in which group, and what the overview says of it. Nothing of it is imported before it runs."""
+"""All commands: module, group and one-line help. A command's module is imported only when it runs."""
 
 from __future__ import annotations
 
@@ -22,38 +22,36 @@ OTHER = Group("Other", sort_key=5)
 
 COMMANDS = (
     Command("up", "up:up", MACHINE, "Start a cluster on this machine."),
-    Command("status", "status:status", MACHINE, "Show whether it runs, and how its pools are."),
-    Command("down", "down:down", MACHINE, "Stop it. Everything it acknowledged stays."),
-    Command("image", "image:image", MACHINE, "The images that sandboxes of this machine start from."),
+    Command("status", "status:status", MACHINE, "Show whether it is running, and the state of its pools."),
+    Command("down", "down:down", MACHINE, "Stop the cluster. Its data is kept."),
+    Command("image", "image:image", MACHINE, "Manage the images that sandboxes on this machine start from."),
     Command("token", "token:token", MACHINE, "Print credentials for one namespace."),
     Command("backup", "backup:backup", MACHINE, "Write a consistent copy of every object to a file."),
-    Command("restore", "backup:restore", MACHINE, "Make every object what it was in a backup."),
-    Command("claim", "inside.claim:claim", SANDBOXES, "Take a sandbox from a pool, and keep it."),
-    Command("run", "inside.run:run", SANDBOXES, "Take a sandbox, run a command in it, give it back."),
-    Command("exec", "inside.exec:exec_", SANDBOXES, "Run a command in a sandbox that you have."),
-    Command("shell", "inside.exec:shell", SANDBOXES, "Open a terminal in a sandbox."),
-    Command("cp", "inside.cp:cp", SANDBOXES, "Copy files and folders into a sandbox, or out of it."),
-    Command("logs", "inside.logs:logs", SANDBOXES, "Show what a sandbox's own process says."),
-    Command(
-        "port-forward", "inside.port_forward:port_forward", SANDBOXES, "Make ports of a sandbox ports of this machine."
-    ),
+    Command("restore", "backup:restore", MACHINE, "Restore every object from a backup."),
+    Command("claim", "sandbox.claim:claim", SANDBOXES, "Claim a sandbox from a pool and keep it."),
+    Command("run", "sandbox.run:run", SANDBOXES, "Claim a sandbox, run a command in it, release it."),
+    Command("exec", "sandbox.exec:exec_", SANDBOXES, "Run a command in a claimed sandbox."),
+    Command("shell", "sandbox.exec:shell", SANDBOXES, "Open a terminal in a sandbox."),
+    Command("cp", "sandbox.cp:cp", SANDBOXES, "Copy files and directories into or out of a sandbox."),
+    Command("logs", "sandbox.logs:logs", SANDBOXES, "Show the logs of a sandbox's main process."),
+    Command("port-forward", "sandbox.port_forward:port_forward", SANDBOXES, "Forward local ports to a sandbox."),
     Command("ls", "objects.ls:ls", SANDBOXES, "List claims: state, pool, sandbox, age."),
     Command(
         "suspend", "objects.power:suspend", SANDBOXES, "Stop a sandbox; only files in persistent volumes are kept."
     ),
-    Command("resume", "objects.power:resume", SANDBOXES, "Bring a suspended sandbox back."),
-    Command("release", "objects.release:release", SANDBOXES, "Give sandboxes back."),
-    Command("top", "objects.top:top", SANDBOXES, "Show what sandboxes use of processor and memory."),
+    Command("resume", "objects.power:resume", SANDBOXES, "Resume a suspended sandbox."),
+    Command("release", "objects.release:release", SANDBOXES, "Release sandboxes."),
+    Command("top", "objects.top:top", SANDBOXES, "Show CPU and memory usage of sandboxes."),
     Command("get", "objects.get:get", OBJECTS, "Show objects."),
-    Command("describe", "objects.describe:describe", OBJECTS, "Tell everything about one object, and what to do."),
-    Command("wait", "objects.wait:wait", OBJECTS, "Wait until something is true of objects."),
-    Command("pool", "objects.pool:pool", OBJECTS, "Make warm pools, size them, and follow what becomes of them."),
-    Command("why", "why:why", OBJECTS, "Tell what happened to one object, and why."),
+    Command("describe", "objects.describe:describe", OBJECTS, "Show one object in detail, with advice on what to do."),
+    Command("wait", "objects.wait:wait", OBJECTS, "Wait until objects meet a condition."),
+    Command("pool", "objects.pool:pool", OBJECTS, "Create and scale warm pools, and follow their rollouts."),
+    Command("why", "why:why", OBJECTS, "Explain what happened to one object, and why."),
     Command("controller", "controller:controller", KUBERNETES, "Run the controllers on a Kubernetes cluster."),
-    Command("router", "router:router", KUBERNETES, "Run the router: the way into sandboxes there."),
+    Command("router", "router:router", KUBERNETES, "Run the router, which gives access to sandboxes there."),
     Command("install", "install:install", KUBERNETES, "Install the controllers there."),
-    Command("crds", "crds:crds", KUBERNETES, "Print the CustomResourceDefinitions."),
+    Command("crds", "install:crds", KUBERNETES, "Print the CustomResourceDefinitions."),
     Command("simulate", "simulate:simulate", OTHER, "Run the controllers on a simulated cluster, with faults."),
-    Command("load", "load:load", OTHER, "Drive a cluster with claims, and tell how it went."),
-    Command("completion", "completion:completion", OTHER, "Print what makes a shell complete commands and names."),
+    Command("load", "load:load", OTHER, "Load a cluster with claims and report the results."),
+    Command("completion", "completion:completion", OTHER, "Print a shell completion script."),
 )

@@ -1,4 +1,4 @@
-"""Where a command's words go: stdout is data, stderr is talk. `Terminal` is the real one; `Silent` keeps them instead.
+"""The output of a command: data on stdout, messages and progress on stderr.
 
 Progress shows only what takes longer than a second: a line that changes on a terminal, one line elsewhere.
 """
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 Colour = Literal["auto", "always", "never"]
 Update = Callable[[str], None]
 PATIENCE = 1.0
-"""Seconds before progress is worth a word."""
+"""Seconds before progress is shown."""
 
 
 class Console(Protocol):
     @property
     def color(self) -> bool:
-        """Whether data may carry colours."""
+        """Whether data may have colors."""
         ...
 
     def write(self, text: str) -> None:
-        """Data, as it is."""
+        """Writes data to stdout, unchanged."""
         ...
 
     def say(self, text: str) -> None:
-        """Talk: one line."""
+        """Writes one line to stderr."""
         ...
 
     def progress(self, text: str) -> AbstractContextManager[Update]:
-        """While something takes time. What is given to the update is shown instead."""
+        """Shows `text` while something takes long; the update function replaces it."""
         ...
 
 
@@ -76,7 +76,7 @@ class Terminal:
 
 
 class _Line:
-    """Elsewhere than on a terminal: said once."""
+    """Progress without a terminal: one line, once."""
 
     def __init__(self, text: str, say: Callable[[str], None]) -> None:
         self._text, self._say = text, say
@@ -97,7 +97,7 @@ class _Spinner:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        from rich.console import Console as RichConsole  # not before it is needed: it takes its time
+        from rich.console import Console as RichConsole  # imported late, because it is slow
         from rich.status import Status
         from rich.text import Text
 
@@ -117,23 +117,3 @@ class _Spinner:
         with self._lock:
             if self._status is not None:
                 self._status.stop()
-
-
-class Silent:
-    """Says nothing and keeps everything: for tests, and for callers who want the words."""
-
-    color = False
-
-    def __init__(self) -> None:
-        self.data = ""
-        self.talk: list[str] = []
-
-    def write(self, text: str) -> None:
-        self.data += text
-
-    def say(self, text: str) -> None:
-        self.talk.append(text)
-
-    @contextmanager
-    def progress(self, text: str) -> Iterator[Update]:
-        yield lambda text: None

@@ -1,7 +1,7 @@
-"""Flags that other implementations of the contract take and this one has no use for.
+"""Flags that other implementations of the contract have and this one does not need.
 
-Manifests written for them keep their arguments: a value that asks for what happens here anyway is taken without a word. Any other
-is refused, all of them at once, each with what to do instead: to ignore what an operator asks for would be to lie.
+Manifests written for them keep working: a value that asks for the behaviour of this implementation is accepted. Any other value is
+refused, all of them in one message, each with what to do instead: ignoring it would mislead the operator.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Switch = Annotated[bool | None, Parameter(show=False, negative="")]
 
 WEBHOOK = (
     "there is no conversion webhook and none is needed: the definitions have the one version v1beta1; leave it out "
-    "(docs/how-to/replace-another-controller.md says what becomes of older objects)"
+    "(docs/how-to/replace-another-controller.md explains what happens to older objects)"
 )
 PROFILES = "profiles are taken on a port of their own; use --debug-bind-address"
 LOGGING = "use --log-format and --verbose"
@@ -27,9 +27,9 @@ INSTEAD = {
     "api_connections": "requests have as many connections as they need, up to twice --kube-api-writes-in-flight; write a number "
     "from 1 to that, or raise that",
     "separate_watch_connection": "watches always have connections of their own; leave it out",
-    "sandbox_write_behind_window": "nobody waits for the labels of a pod, and they are written once; leave it out",
-    "sandbox_warm_pool_unschedulable_recheck_interval": "pods that find no node are noticed when they do; how long a "
-    "member may stay without is --sandbox-warm-pool-readiness-grace-period; leave it out",
+    "sandbox_write_behind_window": "labels of a pod are written once, and nothing waits for them; leave it out",
+    "sandbox_warm_pool_unschedulable_recheck_interval": "unschedulable pods are noticed at once; how long a "
+    "member may stay unready is --sandbox-warm-pool-readiness-grace-period; leave it out",
     "enable_webhook": WEBHOOK,
     "manage_webhook_certs": WEBHOOK,
     "webhook_port": WEBHOOK,
@@ -59,7 +59,7 @@ ANYWAY: dict[str, frozenset[object]] = {
     "zap_encoder": frozenset({"json"}),
     "zap_log_level": frozenset({"info"}),
 }
-"""Values that say what is so in any case."""
+"""Values that ask for what this implementation does anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +87,12 @@ class ContractFlags:
     zap_time_encoding: _Text = None
 
     def check(self, *, connections: int) -> None:
-        """`connections`: how many there may be to the API server."""
+        """`connections`: the limit of connections to the API server."""
         if refused := list(self._refused(connections)):
             raise Exit(USAGE, "; ".join(refused))
 
     def _refused(self, connections: int) -> Iterator[str]:
-        """One sentence for all flags that the same is to be said of."""
+        """One sentence per advice, with all flags it is about."""
         named: dict[str, list[str]] = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -105,7 +105,7 @@ class ContractFlags:
 
 
 def _within(value: str | None, most: int) -> bool:
-    """Whether so many are there when they are needed."""
+    """Whether it is a number of connections that requests may use."""
     return value is not None and value.isascii() and value.isdecimal() and 1 <= int(value) <= most
 
 

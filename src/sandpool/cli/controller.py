@@ -1,4 +1,4 @@
-"""`sandpool controller`: the controllers on a Kubernetes cluster, in a pod or outside."""
+"""`sandpool controller`: runs the controllers on a Kubernetes cluster, in a pod or outside."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def controller(
 ) -> None:
     """Run the controllers on a Kubernetes cluster until SIGTERM or Ctrl-C.
 
-    Several may run: one leads, the others wait for its lease. What is missing (a definition, a permission, the server
-    itself) is told at the start, and the command ends with 1.
+    Several replicas can run: one leads, the others wait for its lease. If something is missing (a definition, a permission,
+    the server itself), the command reports it at the start and exits with 1.
     """
     from sandpool.app.controller_manager import ManagerOptions, serve_until_stopped
     from sandpool.telemetry.log import configure
@@ -98,7 +98,5 @@ def _tracer() -> OtelTracer:
     except TracingUnavailable as error:
         raise Exit(FAILED, str(error)) from error
     if tracer is None:
-        raise Exit(
-            FAILED, f"--enable-tracing: nothing says where spans go; set {ENDPOINTS[1]} to a collector's address"
-        )
+        raise Exit(FAILED, f"--enable-tracing: no collector is configured; set {ENDPOINTS[1]} to a collector's address")
     return tracer

@@ -1,4 +1,4 @@
-"""The flags of `sandpool controller`, by what they are about, and what each group makes of itself.
+"""Flags of `sandpool controller` by topic, and the options that each group stands for.
 
 Names are those of the contract where it has one, so that manifests of other implementations keep their arguments.
 """
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from sandpool.cli.durations import duration
 from sandpool.cli.exits import USAGE, Exit
+from sandpool.cli.units import duration
 
 if TYPE_CHECKING:
     from sandpool.app.controller_manager import Rate
@@ -49,21 +49,21 @@ class WhereFlags:
     ] = None
     context: Annotated[str, _where("A context of the kubeconfig. Default: its current one.", default=False)] = ""
     watch_namespaces: Annotated[
-        str, _where("Only these namespaces, separated by commas. Default: all.", default=False)
+        str, _where("Serve only these namespaces, separated by commas. Default: all.", default=False)
     ] = ""
-    extensions: Annotated[bool, _where("Serve templates, pools and claims too, not sandboxes alone.")] = True
+    extensions: Annotated[bool, _where("Serve templates, pools and claims in addition to sandboxes.")] = True
     cluster_domain: Annotated[str, _where("The DNS domain of Services.")] = "cluster.local"
     router_namespace: Annotated[
         str,
         _where(
-            "Where the router runs that templates without rules of their own let in. Default: the pod's namespace, "
+            "Namespace of the router, which the default NetworkPolicy of templates admits. Default: the pod's namespace, "
             "else agent-sandbox-system.",
             default=False,
         ),
     ] = ""
 
     def router(self) -> str:
-        """Empty: wherever we run."""
+        """Empty: the namespace of this pod."""
         if self.router_namespace:
             named_namespace("--router-namespace", self.router_namespace)
         return self.router_namespace
@@ -77,12 +77,13 @@ class WhereFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadFlags:
-    leader_elect: Annotated[bool, _lead("Act only while holding the lease, so that several may run.")] = True
+    leader_elect: Annotated[bool, _lead("Act only while holding the lease, so that several replicas can run.")] = True
     leader_election_namespace: Annotated[
-        str, _lead("Where the lease is. Default: the pod's namespace, else the kubeconfig context's.", default=False)
+        str,
+        _lead("Namespace of the lease. Default: the pod's namespace, else the kubeconfig context's.", default=False),
     ] = ""
     leader_election_lease_duration: Annotated[
-        str, _lead("How long others wait for a leader that has fallen silent; at least 3s.")
+        str, _lead("How long others wait before they take over from a silent leader; at least 3s.")
     ] = "8s"
 
     def terms(self) -> Terms:
@@ -90,7 +91,9 @@ class LeadFlags:
 
         lasts = duration(self.leader_election_lease_duration, "--leader-election-lease-duration")
         if lasts < 3:
-            raise Exit(USAGE, "--leader-election-lease-duration must be at least 3s: it takes some requests to renew")
+            raise Exit(
+                USAGE, "--leader-election-lease-duration must be at least 3s, because a renewal takes several requests"
+            )
         return Terms.lasting(lasts)
 
 
@@ -100,21 +103,20 @@ class PaceFlags:
     kube_api_burst: Annotated[int, _pace("Requests at once above that rate.")] = 10
     kube_api_writes_in_flight: Annotated[
         int,
-        _pace("Writes in flight at once, at most. Below that the server's answers decide: latency, 429 and failures."),
+        _pace("Most concurrent writes. The actual limit adapts to the server's latency, 429 responses and failures."),
     ] = 50
     cache_label_selectors: Annotated[
         bool,
         _pace(
-            "Ask for pods and Services that bear the label of sandboxes, not for all: less traffic on a cluster with many "
-            "others.",
+            "Watch only pods and Services with the label of sandboxes: less traffic on a cluster with many others.",
             negative="",
         ),
     ] = False
-    # Who waits for a server costs next to nothing: what is under way at once is bounded by the line above.
-    sandbox_claim_concurrent_workers: Annotated[int, _pace("Claims that are worked on at once.")] = 400
-    sandbox_concurrent_workers: Annotated[int, _pace("Sandboxes, likewise.")] = 400
-    sandbox_warm_pool_concurrent_workers: Annotated[int, _pace("Pools, likewise.")] = 8
-    sandbox_template_concurrent_workers: Annotated[int, _pace("Templates, likewise.")] = 1
+    # A worker that waits for the server costs next to nothing: the line above bounds the writes in flight.
+    sandbox_claim_concurrent_workers: Annotated[int, _pace("Claims reconciled concurrently.")] = 400
+    sandbox_concurrent_workers: Annotated[int, _pace("Sandboxes reconciled concurrently.")] = 400
+    sandbox_warm_pool_concurrent_workers: Annotated[int, _pace("Pools reconciled concurrently.")] = 8
+    sandbox_template_concurrent_workers: Annotated[int, _pace("Templates reconciled concurrently.")] = 1
 
     def rate(self) -> Rate:
         from sandpool.app.controller_manager import Rate
@@ -139,26 +141,31 @@ class PaceFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberFlags:
-    sandbox_warm_pool_max_batch_size: Annotated[int, _members("Creates, and deletes, of a pool in one pass.")] = 300
-    sandbox_warm_pool_max_refill_rate: Annotated[float, _members("Creates a second of a pool; 0: no limit.")] = 0.0
+    sandbox_warm_pool_max_batch_size: Annotated[
+        int, _members("Most creates, and most deletes, of a pool in one reconcile.")
+    ] = 300
+    sandbox_warm_pool_max_refill_rate: Annotated[float, _members("Most creates per second of a pool; 0: no limit.")] = (
+        0.0
+    )
     sandbox_warm_pool_replenish_delay: Annotated[
-        str, _members("How long refilling waits after members were taken.")
+        str, _members("How long to wait with refilling after members were claimed.")
     ] = "0s"
     sandbox_warm_pool_readiness_grace_period: Annotated[
-        str, _members("A member that is not Ready for so long is replaced.")
+        str, _members("Replace a member that is not Ready for this long.")
     ] = "5m"
     enable_warm_pool_eviction: Annotated[bool, _members("Mark pods of unclaimed members as safe to evict.")] = True
     disable_claim_observability_annotations: Annotated[
-        bool, _members("Write no annotations with a claim's sandbox and when it was seen and ready.", negative="")
+        bool,
+        _members("Do not annotate claims with their sandbox and the times when they were seen and ready.", negative=""),
     ] = False
     disable_claim_events: Annotated[
-        bool, _members("Write no Events about claims; those about pools and sandboxes stay.", negative="")
+        bool, _members("Write no Events about claims, only about pools and sandboxes.", negative="")
     ] = False
     allowed_label_domains: Annotated[
         str,
         _members(
-            f"Domains of labels that claims may put on pods, separated by commas. Default: what {DOMAINS_FILE} "
-            "says, else sandbox.users.io.",
+            f"Domains of labels that claims may put on pods, separated by commas. Default: the content of {DOMAINS_FILE}, "
+            "else sandbox.users.io.",
             default=False,
         ),
     ] = ""
@@ -177,7 +184,7 @@ class MemberFlags:
         )
 
     def label_domains(self, file: Path = DOMAINS_FILE) -> tuple[str, ...]:
-        """None: as the claim controller has them by default."""
+        """None: the default of the claim controller."""
         text = self.allowed_label_domains
         if not text:
             try:
@@ -190,30 +197,30 @@ class MemberFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenFlags:
-    events: Annotated[bool, _seen("Tell users what happens as Kubernetes Events.")] = True
+    events: Annotated[bool, _seen("Write Kubernetes Events.")] = True
     metrics_bind_address: Annotated[
         str | None,
-        _seen("Where /metrics is; 0: nowhere. Default: :8080 in a pod, else 127.0.0.1:8080.", default=False),
+        _seen("Address of /metrics; 0: disabled. Default: :8080 in a pod, else 127.0.0.1:8080.", default=False),
     ] = None
     health_probe_bind_address: Annotated[
         str | None,
         _seen(
-            "Where /healthz and /readyz are; 0: nowhere. Default: :8081 in a pod, else 127.0.0.1:8081.", default=False
+            "Address of /healthz and /readyz; 0: disabled. Default: :8081 in a pod, else 127.0.0.1:8081.", default=False
         ),
     ] = None
     debug_bind_address: Annotated[
-        str, _seen("Where profiles are taken (/debug/...); 0: nowhere. On loopback unless it names a host.")
+        str, _seen("Address for profiles (/debug/...); 0: disabled. On loopback unless it names a host.")
     ] = "0"
     stories_bind_address: Annotated[
-        str, _seen("Where `sandpool why` asks what happened (/stories); on loopback only, 0: nowhere.")
+        str, _seen("Address of the reconcile history (/stories), for `sandpool why`; on loopback only, 0: disabled.")
     ] = "127.0.0.1:8082"
-    enable_tracing: Annotated[bool, _seen("Send spans where the OTEL_* variables say.", negative="")] = False
-    log_format: Annotated[Literal["json", "text"], _seen("How log lines look on stderr.")] = "json"
-    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"]), _seen("Log every attempt too.", negative="")] = False
+    enable_tracing: Annotated[bool, _seen("Send spans as configured by the OTEL_* variables.", negative="")] = False
+    log_format: Annotated[Literal["json", "text"], _seen("Format of log lines on stderr.")] = "json"
+    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"]), _seen("Also log every attempt.", negative="")] = False
 
     def addresses(self, env: Mapping[str, str]) -> tuple[Address | None, Address | None, Address | None]:
-        """Of metrics, health and debugging."""
-        from sandpool.kube.incluster import inside_cluster
+        """The addresses of metrics, health and debug pages."""
+        from sandpool.kube.config import inside_cluster
 
         host = "" if inside_cluster(env) else "127.0.0.1"
         return (
@@ -223,7 +230,7 @@ class SeenFlags:
         )
 
     def stories_address(self) -> Address | None:
-        """Stories tell of every namespace, and nobody is asked who he is: who may reach loopback here is an operator."""
+        """The reconcile history covers every namespace and has no authentication, so it is served on loopback only, for operators."""
         flag = "--stories-bind-address"
         address = read_address(flag, self.stories_bind_address, host="127.0.0.1")
         if address is not None and not _loopback(address.host):

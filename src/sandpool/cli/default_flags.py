@@ -1,4 +1,4 @@
-"""Flags about what containers of a template's sandboxes are limited to where the template does not say it."""
+"""Flags for the default limits and requests of containers whose template sets none."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ LIMITS, REQUESTS = "--default-limits", "--default-requests"
 class DefaultFlags:
     default_limits: Annotated[
         str,
-        Parameter(help="Limits of containers for which a template says none; an empty text: they have none."),
+        Parameter(help="Limits of containers whose template sets none; empty: no limits."),
     ] = STANDARD_LIMITS
     default_requests: Annotated[
-        str, Parameter(help="The requests that such a limit brings along; what is not named requests nothing.")
+        str, Parameter(help="Requests that go with these limits; a resource that is not named requests nothing.")
     ] = STANDARD_REQUESTS
 
     def arguments(self) -> list[str]:
-        """The same again, for another run of the command."""
+        """These flags as arguments, for the detached process."""
         return [f"{LIMITS}={self.default_limits}", f"{REQUESTS}={self.default_requests}"]
 
     def defaults(self) -> ContainerDefaults:

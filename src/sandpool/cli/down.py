@@ -1,4 +1,4 @@
-"""`sandpool down`: stop the cluster of a data directory and wait until nothing of it is left."""
+"""`sandpool down`: stops the cluster of a data directory and waits until its processes, mounts and control groups are gone."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sandpool.cli.durations import duration
 from sandpool.cli.exits import FAILED, NOT_FOUND, TIMED_OUT, Exit
 from sandpool.cli.flags import DataDirFlag, data_dir
+from sandpool.cli.units import duration
 from sandpool.controlplane.data_dir import DataDir, DataDirInUse
 
 if TYPE_CHECKING:
     from sandpool.node.leftovers import Leftovers
 
-PAUSE = 0.02  # seconds between looks at what is left
-QUIET = 2.0  # seconds before it is told what is waited for
+PAUSE = 0.02  # seconds between checks of what is left
+QUIET = 2.0  # seconds before it prints what it waits for
 
 
 def down(
     *,
     data_dir_: DataDirFlag = None,
-    timeout: Annotated[str, Parameter(help="How long to wait for it to end, such as 30s.")] = "30s",
+    timeout: Annotated[str, Parameter(help="How long to wait for the cluster to stop, such as 30s.")] = "30s",
 ) -> None:
-    """Stop the local cluster. Everything it acknowledged stays in its data directory.
+    """Stop the local cluster. Its data stays in its data directory.
 
-    Returns when its processes, sandboxes, control groups and mounts are gone, and takes away what a cluster that was killed has left.
+    Returns when its processes, sandboxes, control groups and mounts are gone, and cleans up after a cluster that was killed.
     """
     directory, seconds = data_dir(data_dir_), duration(timeout, "--timeout", zero=True)
     deadline = time.monotonic() + seconds
     pid = directory.holder()
     if pid == 0:
-        raise Exit(FAILED, f"the cluster in {directory.root} is just starting; try again in a moment")
+        raise Exit(FAILED, f"the cluster in {directory.root} is still starting; try again in a moment")
     if pid is not None:
         _stop(directory, pid, deadline, seconds)
     if not _cleared(directory, deadline, seconds) and pid is None:
-        raise Exit(NOT_FOUND, f"no cluster runs in {directory.root}")
+        raise Exit(NOT_FOUND, f"no cluster is running in {directory.root}")
 
 
 def _stop(directory: DataDir, pid: int, deadline: float, seconds: float) -> None:
-    """Until the process itself is gone: it lets go of its data directory a moment earlier."""
+    """Waits until the process has exited: it unlocks its data directory a moment earlier."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     try:
         if directory.holder() != pid:
-            return  # it has ended, and its number may be another one's by now
+            return  # it has ended, and its pid may have been reused
         signal.pidfd_send_signal(process, signal.SIGTERM)
         ended = _ended(process, min(deadline, time.monotonic() + QUIET))
         if not ended and time.monotonic() < deadline:
@@ -72,7 +72,7 @@ def _ended(process: int, by: float) -> bool:
 
 
 def _cleared(directory: DataDir, deadline: float, seconds: float) -> bool:
-    """Takes away what is left of a cluster that has ended; whether there was anything."""
+    """Cleans up after a cluster that has ended; whether anything was left."""
     if not directory.node.exists():
         return False
     from sandpool.node.leftovers import clear, find
@@ -82,7 +82,7 @@ def _cleared(directory: DataDir, deadline: float, seconds: float) -> bool:
         return False
     try:
         lock = directory.take()
-    except DataDirInUse:  # somebody has just started another one, which does the same
+    except DataDirInUse:  # another cluster was just started here, which cleans up too
         return True
     tell_at = time.monotonic() + QUIET
     try:
@@ -110,6 +110,6 @@ def _still_there(pid: int, timeout: float) -> str:
 
 def _left(directory: DataDir, left: Leftovers, timeout: float) -> str:
     return (
-        f"the cluster in {directory.root} has ended, but after {timeout:g} s this is left of it: {left}. Look who uses it "
-        "(`fuser -vm` for a mount, `cgroup.procs` in a control group), end that, and run `sandpool down` again"
+        f"the cluster in {directory.root} has ended, but after {timeout:g} s this is left of it: {left}. Find what uses it "
+        "(`fuser -vm` for a mount, `cgroup.procs` in a control group), stop that, and run `sandpool down` again"
     )

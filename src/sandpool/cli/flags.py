@@ -1,4 +1,4 @@
-"""The flags that several commands share, spelled and explained once."""
+"""Flags that several commands share."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ DataDirFlag = Annotated[
     Parameter(
         name="--data-dir",
         show_default=False,
-        help="Where the cluster keeps its data. Default: $SANDPOOL_DATA_DIR, else sandpool in the user's data folder.",
+        help="Where the cluster keeps its data. Default: $SANDPOOL_DATA_DIR, else sandpool in the user's data directory.",
     ),
 ]
 OutputFlag = Annotated[
     Literal["table", "json"],
-    Parameter(name=["--output", "-o"], help="For people, or for programs."),
+    Parameter(name=["--output", "-o"], help="Output format, for people or for programs."),
 ]
 
 
 def data_dir(flag: Path | None) -> DataDir:
     try:
         return DataDir((flag or default_data_dir()).expanduser().absolute())
-    except (RuntimeError, OSError) as error:  # no such user, no home, or the folder one stands in is gone
-        raise Exit(USAGE, f"--data-dir {flag or ''}: {error}; name a directory by its whole path") from error
+    except (RuntimeError, OSError) as error:  # no such user, no home, or the current directory was deleted
+        raise Exit(USAGE, f"--data-dir {flag or ''}: {error}; use an absolute path") from error

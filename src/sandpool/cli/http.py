@@ -1,4 +1,4 @@
-"""Requests as the admin of the cluster that runs on this machine, by the SDK's client and the kubeconfig that the cluster wrote."""
+"""Requests to the local cluster as its admin, with the SDK's client and the kubeconfig that the cluster wrote."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JSON = "application/json"
 
 
 def request(running: Running, method: str, path: str, body: Any = None, timeout: float = 30.0) -> Any:
-    """The JSON, or the text, of an answer. Raises what the server says is wrong."""
+    """The JSON or the text of a response. Raises ApiError for what the server refuses."""
     from sandpool.sdk._sync.connection import Connection
     from sandpool.sdk.config import Config
 
@@ -28,16 +28,16 @@ def request(running: Running, method: str, path: str, body: Any = None, timeout:
         raise _broken(running.kubeconfig) from error
     except Unreachable as error:
         raise type(error)(
-            f"{running.api} does not answer: {error}. Is process {running.pid} stopped? `sandpool status` looks again."
+            f"{running.api} does not answer: {error}. Is process {running.pid} stopped? `sandpool status` checks it again."
         ) from error
     return answer.json() if (answer.header("content-type") or "").startswith(JSON) else answer.body.decode()
 
 
 def answers(running: Running) -> bool:
-    """Whether the API server says that it is ready."""
+    """Whether the API server reports ready."""
     try:
         return bool(request(running, "GET", "/readyz", timeout=5.0) == "ok")
-    except Exception:  # whatever is wrong, the answer is no
+    except Exception:  # whatever is wrong, it is not ready
         return False
 
 

@@ -1,51 +1,54 @@
-"""`sandpool image`: the images of this machine, while the cluster runs or while it does not."""
+"""`sandpool image`: manages the images of this machine, whether or not the cluster is running."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import App, Parameter
 
-from sandpool.cli.durations import duration
 from sandpool.cli.exits import FAILED, NOT_FOUND, USAGE, Exit
 from sandpool.cli.flags import DataDirFlag, OutputFlag, data_dir
-from sandpool.cli.image_table import rows, size, table
 from sandpool.cli.node_flags import check_registries
-from sandpool.cli.sizes import byte_count
+from sandpool.cli.units import byte_count, duration, size
+from sandpool.model.times import human
 
 if TYPE_CHECKING:
+    from sandpool.node.images.garbage_collection import Listed
+    from sandpool.node.images.image import Credential
     from sandpool.node.images.options import ImageOptions
-    from sandpool.node.images.port import Credential
     from sandpool.node.images.store import ImageStore
 
-image = App(name="image", help="The images that sandboxes of this machine start from.")
+
+image = App(name="image", help="Manage the images that sandboxes on this machine start from.")
 _FOREVER = float("inf")
 
 
 @image.command(name="import")
 def import_(
-    file: Annotated[Path, Parameter(help="An OCI layout (a folder or a tar of one) or what `docker save` wrote.")],
-    name: Annotated[str, Parameter(help="What to call it; needed where the file does not say.")] = "",
+    file: Annotated[Path, Parameter(help="An OCI layout (a directory or its tar) or the output of `docker save`.")],
+    name: Annotated[str, Parameter(help="The image's name; required if the file does not contain one.")] = "",
     /,
     *,
     data_dir_: DataDirFlag = None,
 ) -> None:
-    """Bring images in from a file, without a registry. Prints their names.
+    """Import images from a file, without a registry. Prints their names.
 
-    Pods that name one get it as it is, whatever their pull policy; it stays until it is removed by name.
+    Pods use an imported image whatever their pull policy; it is kept until it is removed by name.
     """
 
     async def work() -> None:
         async with _store(data_dir_) as store:
-            with _progress() as told:
-                names = await store.import_archive(file.absolute(), name, told)
+            with _progress() as progress:
+                names = await store.import_archive(file.absolute(), name, progress)
         for record in names:
             print(record.reference)
 
@@ -58,7 +61,7 @@ def pull(
     /,
     *,
     auth_file: Annotated[
-        Path | None, Parameter(help="Logins, as in ~/.docker/config.json. Without it nobody is logged in.")
+        Path | None, Parameter(help="Logins, in the format of ~/.docker/config.json. Default: no login.")
     ] = None,
     username: Annotated[str, Parameter(help="Log in as this user, with --password-stdin.")] = "",
     password_stdin: Annotated[bool, Parameter(negative="", help="Read the password from standard input.")] = False,
@@ -66,16 +69,16 @@ def pull(
         tuple[str, ...],
         Parameter(
             negative="",
-            help="HOST or HOST:PORT, beside the image's own registry and public ones, that it may redirect to or name as its token "
+            help="HOST or HOST:PORT, in addition to the image's own registry and public ones, that it may redirect to or name as its token "
             "service; repeatable.",
         ),
     ] = (),
     insecure_registry: Annotated[
-        tuple[str, ...], Parameter(negative="", help="HOST or HOST:PORT that may be asked over plain http; repeatable.")
+        tuple[str, ...], Parameter(negative="", help="HOST or HOST:PORT that may be used over plain HTTP; repeatable.")
     ] = (),
     data_dir_: DataDirFlag = None,
 ) -> None:
-    """Pull an image from its registry, or look whether it has changed there. Prints its id.
+    """Pull an image from its registry, or check whether it has changed there. Prints its id.
 
     Every pod may use it afterwards, whatever login it took.
     """
@@ -85,8 +88,8 @@ def pull(
 
     async def work() -> None:
         async with _store(data_dir_, registries=allowed, insecure_registries=insecure_registry) as store:
-            with _progress() as told:
-                id_ = await store.pull(reference, logins, told)
+            with _progress() as progress:
+                id_ = await store.pull(reference, logins, progress)
         print(id_)
 
     asyncio.run(work())
@@ -94,7 +97,7 @@ def pull(
 
 @image.command(name="list")
 def list_(*, output: OutputFlag = "table", data_dir_: DataDirFlag = None) -> None:
-    """Show the images that are here: size, age, when they were used last, and which pods hold them."""
+    """List images: size, age, last use, and which pods use them."""
 
     async def work() -> None:
         async with _store(data_dir_) as store:
@@ -112,12 +115,12 @@ def remove(
     *references: Annotated[str, Parameter(help="A name, an id (sha256:...) or the start of one.")],
     data_dir_: DataDirFlag = None,
 ) -> None:
-    """Remove images. One that a pod uses stays. Exits with 3 if there is none of that name."""
+    """Remove images. An image that a pod uses is kept. Exits with 3 if there is no such image."""
     if not references:
-        raise Exit(USAGE, "say which image; `sandpool image list` shows those there are")
+        raise Exit(USAGE, "name an image; `sandpool image list` shows the existing ones")
 
     async def work() -> None:
-        from sandpool.node.images.upkeep import ImageHeld, ImageUnknown
+        from sandpool.node.images.garbage_collection import ImageHeld, ImageUnknown
 
         async with _store(data_dir_) as store:
             for reference in references:
@@ -135,14 +138,16 @@ def remove(
 @image.command
 def prune(
     *,
-    unused_for: Annotated[str, Parameter(help="Only images that nobody has used for so long, such as 24h.")] = "",
+    unused_for: Annotated[str, Parameter(help="Only images that have not been used for this long, such as 24h.")] = "",
     max_size: Annotated[
-        str, Parameter(help="Only as many, the longest unused first, that the rest is no larger, such as 20Gi.")
+        str, Parameter(help="Remove the longest unused images until the rest is at most this large, such as 20Gi.")
     ] = "",
-    imported: Annotated[bool, Parameter(negative="", help="Imported images too, which no registry has.")] = False,
+    imported: Annotated[
+        bool, Parameter(negative="", help="Also remove imported images, which no registry has.")
+    ] = False,
     data_dir_: DataDirFlag = None,
 ) -> None:
-    """Remove images that no pod uses: all of them, or those that --unused-for and --max-size say. Prints what went."""
+    """Remove images that no pod uses: all of them, or those selected by --unused-for and --max-size. Prints their names."""
     seconds = duration(unused_for, "--unused-for", zero=True) if unused_for else _FOREVER if max_size else 0.0
     most = byte_count(max_size, "--max-size") if max_size else sys.maxsize
 
@@ -160,7 +165,7 @@ def prune(
 
 @asynccontextmanager
 async def _store(flag: Path | None, **options: Any) -> AsyncIterator[ImageStore]:
-    """The images of the node of this data directory, which may run at the same time."""
+    """The image store of this data directory; its cluster may be running."""
     from urllib.request import getproxies
 
     from sandpool.base.clock import SystemClock
@@ -185,7 +190,7 @@ async def _store(flag: Path | None, **options: Any) -> AsyncIterator[ImageStore]
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], object]]:
-    """On a terminal, one line that changes; elsewhere nothing."""
+    """Progress: one changing line on a terminal; elsewhere nothing."""
     if not sys.stderr.isatty():
         yield lambda words: None
         return
@@ -197,10 +202,10 @@ def _progress() -> Iterator[Callable[[str], object]]:
 
 def _logins(reference: str, auth_file: Path | None, username: str, password_stdin: bool) -> tuple[Credential, ...]:
     from sandpool.node.images.credentials import from_docker_config
-    from sandpool.node.images.port import Credential
+    from sandpool.node.images.image import Credential
 
     if bool(username) != password_stdin:
-        raise Exit(USAGE, "--username and --password-stdin go together")
+        raise Exit(USAGE, "use --username and --password-stdin together")
     if auth_file is not None:
         try:
             return from_docker_config(auth_file.read_bytes())
@@ -219,3 +224,34 @@ def _registry(reference: str) -> str:
         return parse_name(reference).registry
     except NodeError as error:
         raise Exit(USAGE, error.message) from error
+
+
+_HEADERS = ("NAME", "ID", "SIZE", "AGE", "USED", "HOLDERS")
+_NAMED = 3  # holders that are named; further ones are counted
+
+
+def rows(images: Sequence[Listed]) -> list[dict[str, Any]]:
+    """The images as JSON."""
+    return [asdict(one) | {"at": _moment(one.at), "used_at": _moment(one.used_at)} for one in images]
+
+
+def table(images: Sequence[Listed], now: float) -> str:
+    """The images as a table, one line per name."""
+    lines = [_HEADERS]
+    for one in images:
+        facts = (one.id[7:19], size(one.bytes), human(int(now - one.at)), human(int(now - one.used_at)), _holders(one))
+        lines += [(name, *facts) for name in one.names or ("<none>",)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADERS))]
+    return "".join(
+        "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n"
+        for line in lines
+    )
+
+
+def _holders(one: Listed) -> str:
+    named = ", ".join(one.holders[:_NAMED])
+    return f"{named} and {len(one.holders) - _NAMED} more" if len(one.holders) > _NAMED else named
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

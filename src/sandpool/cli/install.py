@@ -1,4 +1,4 @@
-"""`sandpool install`: the objects that a Kubernetes cluster needs, applied to it, or printed as YAML."""
+"""`sandpool install` and `sandpool crds`: the objects that a Kubernetes cluster needs, applied to it or printed as YAML."""
 
 from __future__ import annotations
 
@@ -13,15 +13,23 @@ from cyclopts import Parameter
 from sandpool.base.errors import SandpoolError
 from sandpool.cli.cluster_flags import ClusterFlags
 from sandpool.cli.console import Console, Terminal
+from sandpool.cli.error_messages import describe_error
 from sandpool.cli.exits import FAILED, USAGE, Exit
-from sandpool.cli.failures import told
 
 if TYPE_CHECKING:
     from sandpool.cli.cluster import Cluster
     from sandpool.install.settings import Settings
 
+
+def crds() -> None:
+    """Print the CustomResourceDefinitions of the four kinds, ready for `kubectl apply -f -`."""
+    from sandpool.model.crds import crds_yaml
+
+    print(crds_yaml(), end="")
+
+
 MANAGER = "kubectl"
-"""The owner of the fields, as of `kubectl apply --server-side`: what one of the two has applied the other can change."""
+"""The field manager of `kubectl apply --server-side`, so that either can change what the other has applied."""
 APPLIED = "application/apply-patch+yaml"
 
 _NO_IMAGE = "no image is published yet: push yours to a registry and name it with --image"
@@ -33,7 +41,7 @@ def install(
         bool, Parameter(negative="", help="Print the objects as YAML instead. Nothing is sent anywhere.")
     ] = False,
     namespace: Annotated[
-        str, Parameter(name=["--namespace", "-n"], help="Where the controller runs.")
+        str, Parameter(name=["--namespace", "-n"], help="Namespace of the controller.")
     ] = "agent-sandbox-system",
     image: Annotated[
         str | None,
@@ -45,14 +53,13 @@ def install(
         str,
         Parameter(
             show_default=False,
-            help="Namespaces to serve, separated by commas; rights are granted in these only. Default: all.",
+            help="Namespaces to serve, separated by commas; permissions are granted in these only. Default: all.",
         ),
     ] = "",
-    router: Annotated[
-        bool, Parameter(help="Whether a router, the way into sandboxes, runs beside the controller.")
-    ] = True,
+    router: Annotated[bool, Parameter(help="Also install the router, which gives access to sandboxes.")] = True,
     kubeconfig: Annotated[
-        Path | None, Parameter(help="Of the cluster. Default: $SANDPOOL_KUBECONFIG, the current kubeconfig.")
+        Path | None,
+        Parameter(help="Kubeconfig of the cluster. Default: $SANDPOOL_KUBECONFIG, else the current kubeconfig."),
     ] = None,
     context: Annotated[
         str, Parameter(show_default=False, help="A context of the kubeconfig. Default: $SANDPOOL_CONTEXT.")
@@ -97,18 +104,20 @@ def _install(settings: Settings, where: ClusterFlags) -> None:
 
 
 def applied(cluster: Cluster, wanted: Sequence[dict[str, Any]], console: Console) -> None:
-    """One after the other, in an order in which each finds what it needs. Ends with 1 at the first that is refused."""
+    """Applies the objects in order of their dependencies. Exits with 1 at the first one that is refused."""
     for body in wanted:
         name = f"{body['kind'].lower()}/{body['metadata']['name']}"
         try:
             cluster.apply(path_of(body), json.dumps(body).encode(), APPLIED, MANAGER)
         except SandpoolError as error:
-            raise Exit(FAILED, f"{name}: {told(error)}. What is listed above is applied; run it again") from error
+            raise Exit(
+                FAILED, f"{name}: {describe_error(error)}. The objects listed above are applied; run it again"
+            ) from error
         console.write(f"{name} applied\n")
 
 
 def path_of(body: dict[str, Any]) -> str:
-    """Of an object in the API, by the rule that all of these kinds follow."""
+    """The API path of an object; the plural of all these kinds is regular."""
     from sandpool.sdk.api_paths import api_path
 
     kind, metadata = body["kind"].lower(), body["metadata"]

@@ -1,4 +1,4 @@
-"""What users call the kinds: `claim`, `claims`, `sandboxclaim`, `sandboxclaims.extensions.agents.x-k8s.io`, `po`; and KIND/NAME."""
+"""The names of kinds on the command line: `claim`, `claims`, `sandboxclaim`, `sandboxclaims.extensions.agents.x-k8s.io`, `po`; and KIND/NAME."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from sandpool.model.resource import Resource
 
 Kind = Resource[Any]
 OURS: dict[str, Kind] = {"claim": CLAIMS, "sandbox": SANDBOXES, "pool": POOLS, "template": TEMPLATES}
-"""The words that we use ourselves, in messages too."""
+"""Our own kinds by their short names, which messages use too."""
 
 
 def kind_of(text: str) -> Kind:
-    """The kind that a word means. Raises a usage error that names those there are."""
+    """The kind of this name. Exits with a usage error that lists the kinds."""
     asked = text.lower()
     for kind in ALL:
         if asked in _words(kind):
             return kind
-    raise Exit(USAGE, f"{text!r} is no kind; choose one of {', '.join((*OURS, 'pod', 'node', 'event'))} and the like")
+    raise Exit(
+        USAGE,
+        f"{text!r} is not a kind; choose one of {', '.join((*OURS, 'pod', 'node', 'event'))} or another kind of the API",
+    )
 
 
 def word(kind: Kind) -> str:
-    """What we call it: `claim`, not `sandboxclaim`."""
+    """The short name: `claim`, not `sandboxclaim`."""
     return next((ours for ours, resource in OURS.items() if resource == kind), kind.singular)
 
 
@@ -34,22 +37,22 @@ def plural(kind: Kind) -> str:
 
 
 def split(text: str, default: Kind | None = None) -> tuple[Kind, str]:
-    """KIND/NAME; a bare NAME is of the default kind, where there is one."""
+    """KIND/NAME; a bare NAME is of the default kind, if there is one."""
     kind, slash, name = text.partition("/")
     if not slash and default is not None and text:
         return default, text
     if not slash or not name or "/" in name:
         example = f"{word(default or CLAIMS)}/NAME"
-        raise Exit(USAGE, f"{text!r} names no object; write KIND/NAME, for example {example}")
+        raise Exit(USAGE, f"{text!r} is not an object; write KIND/NAME, for example {example}")
     return kind_of(kind), name
 
 
 def chosen(words: Sequence[str]) -> Iterator[tuple[Kind, tuple[str, ...]]]:
-    """kubectl's grammar: `KIND`, `KIND NAME...`, `KIND,KIND`, or `KIND/NAME...`. Gives each kind and the names asked for."""
+    """kubectl's grammar: `KIND`, `KIND NAME...`, `KIND,KIND`, or `KIND/NAME...`. Yields each kind and its names."""
     if not words:
         raise Exit(
             USAGE,
-            "say of what: KIND, KIND NAME or KIND/NAME, as in `sandpool get claims` or `sandpool describe pool/python`",
+            "name a kind: KIND, KIND NAME or KIND/NAME, as in `sandpool get claims` or `sandpool describe pool/python`",
         )
     if any("/" in text for text in words):
         for text in words:
@@ -58,7 +61,7 @@ def chosen(words: Sequence[str]) -> Iterator[tuple[Kind, tuple[str, ...]]]:
         return
     kinds, names = [kind_of(part) for part in words[0].split(",")], tuple(words[1:])
     if len(kinds) > 1 and names:
-        raise Exit(USAGE, "names go with one kind; write KIND/NAME for each of them")
+        raise Exit(USAGE, "names need one kind; write KIND/NAME for each of them")
     for kind in kinds:
         yield kind, names
 

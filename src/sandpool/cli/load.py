@@ -1,25 +1,140 @@
-"""`sandpool load`: drives a cluster with claims and tells how it went; compares what was measured."""
+"""`sandpool load`: loads a cluster with claims and reports the results; compares results. Ctrl-C and SIGTERM clean up first."""
 
 from __future__ import annotations
 
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import App, Parameter
 
-from sandpool.cli.durations import duration
-from sandpool.cli.exits import USAGE, Exit
+from sandpool.cli.exits import FAILED, USAGE, Exit
 from sandpool.cli.flags import OutputFlag
 from sandpool.cli.load_flags import ClusterFlags, PoolFlags, ReportFlags, WorkFlags
-from sandpool.cli.load_run import drive
+from sandpool.cli.units import duration
 
-load = App(name="load", help="Drive a cluster with claims, and tell how it went.")
+if TYPE_CHECKING:
+    from sandpool.load.arrivals import Arrival
+    from sandpool.load.ramp import Ramp
+    from sandpool.load.run import Outcome, Plan, Where
 
-ClaimsFlag = Annotated[int, Parameter(name="--claims", help="How many claims come at once.")]
+
+def drive(
+    shape: dict[str, Any],
+    moments: Callable[[], list[Arrival]],
+    natural: int,
+    dwell: float | None,
+    cluster: ClusterFlags,
+    pool: PoolFlags,
+    work: WorkFlags,
+    report: ReportFlags,
+    climb: Ramp | None = None,
+    times: int = 1,
+) -> None:
+    from sandpool.load.arrivals import BadShape
+
+    report.check()
+    work.check()
+    where = cluster.where()
+    try:
+        arrivals = moments()
+    except BadShape as error:
+        raise Exit(USAGE, str(error)) from error
+    plan = replace(_plan(shape, arrivals, natural, dwell, cluster, pool, work, report, climb), times=times)
+    outcome = measure(where, plan, report.quiet)
+    _tell(outcome, report)
+    if outcome.result["left_behind"]:
+        raise Exit(FAILED, f"not removed: {'; '.join(outcome.result['left_behind'])}")
+    if outcome.result["failed"] and climb is None:
+        raise Exit(FAILED, f"{outcome.result['failed']} of {outcome.result['claims']} claims failed")
+
+
+def _plan(
+    shape: dict[str, Any],
+    arrivals: list[Arrival],
+    natural: int,
+    dwell: float | None,
+    cluster: ClusterFlags,
+    pool: PoolFlags,
+    work: WorkFlags,
+    report: ReportFlags,
+    climb: Ramp | None,
+) -> Plan:
+    from sandpool.load.audit import AuditLog
+    from sandpool.load.run import Plan
+    from sandpool.load.session import Settings
+    from sandpool.load.work import Work
+
+    wanted = pool.wanted(secrets.token_hex(3), natural, cluster.kubeconfig is None, cluster.fresh)
+    settings = Settings(
+        wanted,
+        Work(work.dwelling(dwell), duration(work.timeout, "--timeout")),
+        connections=min(work.connections, len(arrivals)) if arrivals else work.connections,
+        fill_timeout=duration(work.fill_timeout, "--fill-timeout"),
+        clean_timeout=duration(work.clean_timeout, "--clean-timeout"),
+        watch_sandboxes=work.watch_sandboxes,
+        pools=tuple({each.pool for each in arrivals if each.pool}),
+        command=work.exec_,
+        files=work.file_size(),
+        router=work.router,
+    )
+    audit = AuditLog(cluster.audit_log, cluster.audit_user) if cluster.audit_log else None
+    return Plan(shape, settings, arrivals, climb, audit, report.note)
+
+
+def measure(where: Where, plan: Plan, quiet: bool) -> Outcome:
+    import signal
+
+    import uvloop
+
+    from sandpool.base.clock import SystemClock
+    from sandpool.load.progress import progress
+    from sandpool.load.run import run_load
+    from sandpool.loop.lifetimes import first_error
+
+    async def main() -> Outcome:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        watcher = progress(quiet)
+        async with watcher.showing():
+            return await run_load(where, plan, SystemClock(), watcher)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            return runner.run(main())
+        except ExceptionGroup as group:
+            raise first_error(group) from None
+        except asyncio.CancelledError:  # by SIGTERM
+            raise KeyboardInterrupt from None
+
+
+def _tell(outcome: Outcome, report: ReportFlags) -> None:
+    from sandpool.load.page.page import page
+    from sandpool.load.record import write_lines
+    from sandpool.load.table import table
+
+    if report.raw is not None:
+        write_lines(report.raw.expanduser(), outcome.lines())
+    if report.html is not None:
+        text = page(outcome.result, outcome.records, outcome.pool_levels)
+        report.html.expanduser().write_text(text)
+    if report.output == "json":
+        print(msgspec.json.encode(outcome.result).decode())
+    else:
+        print(table(outcome.result, [each for record in outcome.records if (each := record.latency) is not None]))
+
+
+load = App(name="load", help="Load a cluster with claims and report the results.")
+
+ClaimsFlag = Annotated[int, Parameter(name="--claims", help="How many claims arrive at once.")]
 RateFlag = Annotated[float, Parameter(name="--rate", help="Claims a second.")]
-ForFlag = Annotated[str, Parameter(name="--for", help="How long claims come, such as 30s or 5m.")]
-SeedFlag = Annotated[int, Parameter(name="--seed", help="The same seed gives the same moments.")]
+ForFlag = Annotated[str, Parameter(name="--for", help="How long claims arrive, such as 30s or 5m.")]
+SeedFlag = Annotated[int, Parameter(name="--seed", help="The same seed gives the same arrival times.")]
 _SECOND = 1.0
 _LARGEST = 1000
 
@@ -33,7 +148,7 @@ def burst(
     work: WorkFlags = WorkFlags(),
     report: ReportFlags = ReportFlags(),
 ) -> None:
-    """All claims at once, on a pool that is full."""
+    """All claims at once, on a full pool."""
     from sandpool.load import arrivals
 
     shape = {"shape": "burst", "claims": claims}
@@ -99,7 +214,7 @@ def poisson(
     work: WorkFlags = WorkFlags(),
     report: ReportFlags = ReportFlags(),
 ) -> None:
-    """Independent arrivals: a rate on average, with the clusters and gaps that chance brings."""
+    """Independent arrivals: a given rate on average, randomly clustered (a Poisson process)."""
     from random import Random
 
     from sandpool.load import arrivals
@@ -115,16 +230,16 @@ def poisson(
 def ramp(
     *,
     start: Annotated[float, Parameter(help="The first rate, in claims a second.")] = 50.0,
-    factor: Annotated[float, Parameter(help="By which the rate grows from step to step.")] = 1.5,
-    p99: Annotated[float, Parameter(name="--p99", help="Milliseconds that the p99 may take.")] = 100.0,
+    factor: Annotated[float, Parameter(help="Factor by which the rate grows at each step.")] = 1.5,
+    p99: Annotated[float, Parameter(name="--p99", help="Highest allowed p99, in milliseconds.")] = 100.0,
     hold: Annotated[str, Parameter(help="How long each rate is held.")] = "10s",
-    refine: Annotated[int, Parameter(help="Steps to narrow the edge down once a rate was not held.")] = 3,
+    refine: Annotated[int, Parameter(help="Steps to narrow down the limit once a rate was not held.")] = 3,
     most: Annotated[float, Parameter(help="The highest rate to try.")] = 10_000.0,
     past: Annotated[
         tuple[float, ...],
         Parameter(
             negative="",
-            help="Then offer so many times the highest rate that was held, and tell what was served. May be repeated.",
+            help="Then offer this multiple of the highest rate that was held, and report what was served. Repeatable.",
         ),
     ] = (),
     past_for: Annotated[str, Parameter(help="How long each of --past is offered.")] = "30s",
@@ -133,7 +248,7 @@ def ramp(
     work: WorkFlags = WorkFlags(),
     report: ReportFlags = ReportFlags(),
 ) -> None:
-    """Raise the rate until the p99 is too long or claims fail, and tell the highest rate that was held, and what is served past it."""
+    """Raise the rate until the p99 is too high or claims fail, and report the highest rate that was held and what is served past it."""
     from sandpool.load.ramp import Ramp
 
     seconds = duration(hold, "--hold")
@@ -163,7 +278,7 @@ def replay(
     work: WorkFlags = WorkFlags(),
     report: ReportFlags = ReportFlags(),
 ) -> None:
-    """Claims at the moments of a recorded trace."""
+    """Claims at the times of a recorded trace."""
     from dataclasses import replace
 
     from sandpool.load import arrivals
@@ -182,7 +297,7 @@ def replay(
 
 @load.command
 def compare(
-    a: Annotated[Path, Parameter(help="A result (-o json or --raw), or a folder with those of several runs.")],
+    a: Annotated[Path, Parameter(help="A result (-o json or --raw), or a directory with results of several runs.")],
     b: Annotated[Path, Parameter(help="The other side.")],
     /,
     *,
@@ -197,5 +312,5 @@ def compare(
 
 
 def _two_seconds(rate: float) -> int:
-    """Members that are taken while others start. A larger pool would only show what was in store, and is refilled in longer waves."""
+    """Pool size for a rate: members are claimed while others start. A larger pool would only measure its stock."""
     return max(100, int(min(2 * rate, _LARGEST)))

@@ -1,7 +1,7 @@
 """The `sandpool` command. A command's module is imported only when it runs, so that `sandpool --help` answers at once.
 
-stdout is data, stderr is talk. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not there, 4 timed out, 75 out of memory (of `up`), 130
-interrupted; `run`, `exec` and `shell` end as the command did, with 125 where sandpool itself failed.
+Data goes to stdout, messages to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 timed out, 75 out of memory (of `up`),
+130 interrupted; `run`, `exec` and `shell` exit like the command, or with 125 if sandpool itself failed.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ NAMES = frozenset(one.name for one in COMMANDS)
 
 
 def build(arguments: Sequence[str] = ()) -> App:
-    """The overview tells one line of each command; what a command itself says is in its docstring."""
+    """The overview has one line per command; the help of a command is its docstring."""
     app = App(
         name="sandpool",
-        help="Isolated computers for AI agents, ready before they are asked for.",
+        help="Warm, isolated sandboxes for AI agents.",
         version=__version__,
         version_flags=["--version"],
     )
     overview = not arguments or arguments[0] not in NAMES
     for at, one in enumerate(COMMANDS):
-        told = one.help if overview else None
-        app.command(f"sandpool.cli.{one.path}", name=one.name, group=one.group, sort_key=at, help=told)
+        summary = one.help if overview else None
+        app.command(f"sandpool.cli.{one.path}", name=one.name, group=one.group, sort_key=at, help=summary)
     for flag in ("--help", "--version"):
         app[flag].group = OTHER
     return app
 
 
 def run(arguments: list[str]) -> int:
-    """Runs one command line and answers its exit code; what a user did wrong never shows a traceback."""
+    """Runs one command line and returns its exit code. Errors of the user never show a traceback."""
     try:
         arguments = hoisted(arguments)
         ended = build(arguments)(arguments, exit_on_error=False, print_error=True, result_action="return_value")
         sys.stdout.flush()
     except cyclopts.CycloptsError as error:
-        return _said(_help(arguments, error.command_chain or ()), USAGE)  # cyclopts has said what is wrong
+        return _said(_help(arguments, error.command_chain or ()), USAGE)  # cyclopts has printed the error
     except Exit as end:
         return _said(end.message, end.code)
     except SandpoolError as error:
-        from sandpool.cli.failures import code_of, told
+        from sandpool.cli.error_messages import code_of, describe_error
 
-        return _said(told(error), code_of(error))
-    except BrokenPipeError:  # who read our output has seen enough
+        return _said(describe_error(error), code_of(error))
+    except BrokenPipeError:  # the reader of our output has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter would complain at its end
         return 128 + signal.SIGPIPE
-    except OSError as error:  # a file or a folder that may not be used: the message must name it
+    except OSError as error:  # a file or directory that cannot be used: the message must name it
         named = f"{error.filename}: " if error.filename else ""
         return _said(f"{named}{error.strerror or error}", FAILED)
     except KeyboardInterrupt:
@@ -85,7 +85,7 @@ def hoisted(arguments: list[str]) -> list[str]:
 
 
 def _said(message: str, code: int) -> int:
-    """Words of servers and sandboxes are among it: they must not move the cursor."""
+    """May contain text of servers and sandboxes: removes control characters."""
     if message:
         shown = "".join(letter if letter.isprintable() or letter in "\n\t" else " " for letter in message)
         print(f"sandpool: {shown}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Flags about what runs the pods of a local cluster."""
+"""Flags of `sandpool up` about its node: runtimes, registries, networks, volumes, disk, first pools."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from sandpool.app.local_node import RuntimeName
     from sandpool.install.first_pool import FirstPools
     from sandpool.node.images.options import ImageOptions
-    from sandpool.node.network.ceiling import Ceiling
-    from sandpool.node.volumes.options import VolumeOptions
+    from sandpool.node.network.egress_rules import Ceiling
+    from sandpool.node.volumes.spec import VolumeOptions
 
 NOTICES = {
-    "namespaces": "Backend namespaces: each pod runs in namespaces of its own, without capabilities.",
-    "gvisor": "Backend gvisor: each pod runs on a kernel of its own, gVisor's, without capabilities.",
-    "process": "Backend process: NOTHING IS ISOLATED. Pods are ordinary processes of yours; run only code that you trust.",
+    "namespaces": "Backend namespaces: each pod runs in its own namespaces, without capabilities.",
+    "gvisor": "Backend gvisor: each pod runs on its own gVisor kernel, without capabilities.",
+    "process": "Backend process: NOTHING IS ISOLATED. Pods are ordinary processes of your user; run only code that you trust.",
     "hollow": "Backend hollow: pods become Ready and have an address, but no process runs in them.",
-    "none": "Backend none: objects are kept and nothing acts on them; leave out --backend none for pools and claims.",
+    "none": "Backend none: objects are stored and nothing acts on them; leave out --backend none to use pools and claims.",
 }
 
 UNHELD_LIMITS = {"cpu": "CPU", "memory": "memory", "pids": "processes", "storage": "disk space", "io": "disk bandwidth"}
@@ -31,21 +31,23 @@ DELEGATE = "systemd-run --user --scope -p Delegate=yes sandpool up"
 
 
 def unheld_notice(backend: str, unheld: Sequence[str]) -> tuple[str, ...]:
-    """What to tell about limits that this machine does not hold, in lines; of the backend process its own notice says all."""
+    """Warnings about limits that this machine does not enforce; the notice of the backend process already says so."""
     if not unheld or backend == "process":
         return ()
     named = [UNHELD_LIMITS.get(name, name) for name in unheld]
     listed = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
     alone = " Memory is limited for each process alone." if backend == "namespaces" and "memory" in unheld else ""
-    told = f"NOT HELD on this machine: limits of {listed}. A sandbox can take more than its template says.{alone}"
+    warning = (
+        f"NOT ENFORCED on this machine: limits of {listed}. A sandbox can use more than its template allows.{alone}"
+    )
     if not {"cpu", "memory"} & {*unheld}:
-        return (told,)
-    return (told, f"  To have them held, run it as root, or with control groups of its own: {DELEGATE}")
+        return (warning,)
+    return (warning, f"  To enforce them, run it as root, or with delegated control groups: {DELEGATE}")
 
 
 NO_POOL = "none"
 UNHELD = ("process", "none")
-"""Backends for which there are no first pools: their template promises walls, and here nothing would be between a sandbox and the machine."""
+"""Backends without first pools: their template promises isolation, which these do not have."""
 MOST_MEMBERS = 10_000
 LEAST_RESERVE, MOST_RESERVE = 16 << 20, 64 << 30
 LEAST_IO_RATE = 1 << 20
@@ -55,51 +57,51 @@ LEAST_IO_RATE = 1 << 20
 @dataclass(frozen=True)
 class NodeFlags:
     backend: Annotated[
-        Literal["namespaces", "gvisor", "process", "hollow", "none"],
+        Literal["namespaces", "gvisor", "process", "fake", "hollow", "none"],
         Parameter(
             env_var="SANDPOOL_BACKEND",
-            help="What pods become. namespaces: isolated processes. gvisor: on a kernel of their own, by runsc from "
+            help="How pods run. namespaces: isolated processes. gvisor: on their own kernel, by runsc from "
             "SANDPOOL_RUNSC or PATH. process: processes WITHOUT any isolation. "
-            "hollow: Ready, with an address, but no process starts. none: nothing acts on objects.",
+            "fake (or hollow): Ready, with an address, but no process starts. none: nothing acts on objects.",
         ),
     ] = "namespaces"
     allow_host_path: Annotated[
-        tuple[Path, ...], Parameter(negative="", help="A folder of this machine that pods may mount as hostPath.")
+        tuple[Path, ...], Parameter(negative="", help="A directory of this machine that pods may mount as hostPath.")
     ] = ()
     allow_image_folder: Annotated[
         tuple[Path, ...],
-        Parameter(negative="", help="A folder below which root file systems may be used as images, as dir:/PATH."),
+        Parameter(negative="", help="A directory below which root file systems may be used as images, as dir:/PATH."),
     ] = ()
     registry: Annotated[
         tuple[str, ...],
         Parameter(
             negative="",
-            help="HOST, HOST:PORT or HOST:*, with /PATH or without: a registry that images may be pulled from. May be repeated. The word "
-            "public stands for every registry at a public address with TLS, and is the default. This machine's own addresses are reached "
-            "only where they are listed with a port, such as localhost:5000.",
+            help="HOST, HOST:PORT or HOST:*, with or without /PATH: a registry that images may be pulled from. Repeatable. The word "
+            "public stands for every registry at a public address with TLS, and is the default. This machine's own addresses "
+            "are reached only if they are listed with a port, such as localhost:5000.",
         ),
     ] = ("public",)
     insecure_registry: Annotated[
         tuple[str, ...],
         Parameter(
             negative="",
-            help="HOST or HOST:PORT of a registry that images may be pulled from, and without TLS. What is listed with --registry on "
-            "loopback needs no TLS either.",
+            help="HOST or HOST:PORT of a registry that images may be pulled from without TLS. Registries of --registry on "
+            "loopback need no TLS either.",
         ),
     ] = ()
     allow_runtime: Annotated[
         tuple[Literal["namespaces", "gvisor"], ...],
         Parameter(
             negative="",
-            help="A runtime that pods may choose by runtimeClassName beside --backend. May be repeated. Without it: none.",
+            help="A runtime that pods may choose by runtimeClassName in addition to --backend. Repeatable. Default: none.",
         ),
     ] = ()
     allow_egress: Annotated[
         tuple[str, ...],
         Parameter(
             negative="",
-            help="CIDR or CIDR:PORTS, such as 203.0.113.0/24:443,8000-8999: what NetworkPolicies may let sandboxes reach at most. May be "
-            "repeated. Without it policies alone decide; the word none: nothing can be reached.",
+            help="CIDR or CIDR:PORTS, such as 203.0.113.0/24:443,8000-8999: the most that NetworkPolicies may allow sandboxes to reach. "
+            "Repeatable. Default: policies alone decide; none: nothing can be reached.",
         ),
     ] = ()
     pool: Annotated[
@@ -107,21 +109,23 @@ class NodeFlags:
         Parameter(
             negative="--no-pool",
             env_var="SANDPOOL_POOL",
-            help="NAME=N: a pool of N warm sandboxes is there, or is made from the template python. May be repeated. "
-            "Without it: python=3, unless there is a pool python. --no-pool, or the variable with the word none: makes none.",
+            help="NAME=N: keep N warm sandboxes in pool NAME; created from template `python` if missing. Repeatable. "
+            "Default: python=3, unless there is a pool python. --no-pool, or none in the variable: no pool.",
         ),
     ] = None
     enforce_volume_sizes: Annotated[
         bool,
-        Parameter(negative="", help="As root: volumes that name a size are file systems of that size, in a file each."),
+        Parameter(
+            negative="", help="As root: volumes with a size are file systems of that size, each in its own file."
+        ),
     ] = False
     disk_reserve: Annotated[
         str,
         Parameter(
             show_default=False,
             env_var="SANDPOOL_DISK_RESERVE",
-            help="Room kept back on the disk of the data directory, such as 512Mi: deletes and status are stored even when "
-            "sandboxes have filled it. 0 keeps none. Default: 1 % of the disk, from 64Mi to 256Mi.",
+            help="Space reserved on the disk of the data directory, such as 512Mi, so that deletes and status are stored even when "
+            "sandboxes have filled it. 0: none. Default: 1 % of the disk, from 64Mi to 256Mi.",
         ),
     ] = ""
 
@@ -130,12 +134,12 @@ class NodeFlags:
         Parameter(
             negative="",
             help="Bytes a second, such as 50Mi, that each pod may read from, and write to, the disk of the data directory. "
-            "Without it pods share the disk as its scheduler does.",
+            "Default: the disk's scheduler decides.",
         ),
     ] = None
 
     def arguments(self) -> list[str]:
-        """The same again, for another run of the command."""
+        """These flags as arguments, for the detached process."""
         return [
             f"--backend={self.backend}",
             *(f"--allow-host-path={path.absolute()}" for path in self.allow_host_path),
@@ -151,7 +155,7 @@ class NodeFlags:
         ]
 
     def check(self, data: Path) -> None:
-        """Exit if pods could change what the machine trusts: they may put links, or anything, where they may write."""
+        """Exits if pods could change files that the cluster trusts: they may place links, or anything else, where they may write."""
         trusted = {"the data directory": data} | {
             f"--allow-image-folder {path}": path for path in self.allow_image_folder
         }
@@ -160,12 +164,12 @@ class NodeFlags:
                 if _lies_in(path, host) or (path == data and _lies_in(host, path)):
                     raise Exit(
                         USAGE,
-                        f"--allow-host-path {host} holds, or lies in, {what}: a pod that mounts it could change what others rely on. "
-                        "Allow a folder apart from it",
+                        f"--allow-host-path {host} contains, or lies in, {what}: a pod that mounts it could change what others rely on. "
+                        "Allow a directory outside of it",
                     )
 
     def settings(self) -> dict[str, Any]:
-        """What a local cluster is told about its node, by the names of its options. Exit for a mistake."""
+        """The options of the node of a local cluster. Exits for a mistake."""
         return {
             "backend": self.backend,
             "images": self.images(),
@@ -178,7 +182,7 @@ class NodeFlags:
         }
 
     def pools(self) -> FirstPools:
-        """What the cluster begins with. Exit for a mistake."""
+        """The first pools. Exits for a mistake."""
         from sandpool.install.first_pool import NO_POOLS, STANDARD, FirstPools
 
         if self.pool in ((), (NO_POOL,)) or (self.pool is None and self.backend in UNHELD):
@@ -194,16 +198,16 @@ class NodeFlags:
         return FirstPools(dict(_sized(text) for text in self.pool), scale=True)
 
     def runtimes(self) -> tuple[RuntimeName, ...]:
-        """What pods may choose beside the backend. Exit for a mistake."""
-        if self.allow_runtime and self.backend in ("hollow", "none"):
+        """Runtimes that pods may choose besides the backend. Exits for a mistake."""
+        if self.allow_runtime and self.backend in ("fake", "hollow", "none"):
             raise Exit(
                 USAGE, f"--allow-runtime does not go with --backend {self.backend}, which runs nothing: leave it out"
             )
         return self.allow_runtime
 
     def ceiling(self) -> Ceiling:
-        """What NetworkPolicies may open at most. Exit for a mistake."""
-        from sandpool.node.network.ceiling import CeilingError, ceiling_of
+        """The most that NetworkPolicies may allow. Exits for a mistake."""
+        from sandpool.node.network.egress_rules import CeilingError, ceiling_of
 
         if self.allow_egress and self.backend == "process":
             raise Exit(
@@ -216,7 +220,7 @@ class NodeFlags:
             raise Exit(USAGE, f"--allow-egress {error}") from error
 
     def reserve(self) -> int | None:
-        """Bytes; None if nothing was said. Exit for a mistake."""
+        """Bytes; None without the flag. Exits for a mistake."""
         from sandpool.model.quantities import QuantityError, parse
 
         if not self.disk_reserve:
@@ -236,19 +240,19 @@ class NodeFlags:
 
         check_registries(self.registry, self.insecure_registry)
         return ImageOptions(
-            allowed_folders=self.allow_image_folder,
+            allowed_directories=self.allow_image_folder,
             registries=self.registry,
             insecure_registries=self.insecure_registry,
             proxies=getproxies(),
         )
 
     def volumes(self) -> VolumeOptions:
-        from sandpool.node.volumes.options import VolumeOptions
+        from sandpool.node.volumes.spec import VolumeOptions
 
         return VolumeOptions(host_paths=self.allow_host_path, images=self.enforce_volume_sizes)
 
     def io_rate(self) -> int | None:
-        """Bytes a second. Exit for a mistake."""
+        """Bytes a second. Exits for a mistake."""
         from sandpool.model.quantities import QuantityError, parse
 
         if self.io_limit is None:
@@ -264,13 +268,13 @@ class NodeFlags:
         return rate
 
 
-def _lies_in(path: Path, folder: Path) -> bool:
-    return path.absolute().is_relative_to(folder.absolute()) or path.resolve().is_relative_to(folder.resolve())
+def _lies_in(path: Path, directory: Path) -> bool:
+    return path.absolute().is_relative_to(directory.absolute()) or path.resolve().is_relative_to(directory.resolve())
 
 
 def check_registries(registries: tuple[str, ...], insecure: tuple[str, ...]) -> None:
-    """Exit for a mistake."""
-    from sandpool.node.images.allowed import PUBLIC, trouble
+    """Exits for a mistake."""
+    from sandpool.node.images.registry_policy import PUBLIC, trouble
 
     if wrong := trouble(registries):
         raise Exit(USAGE, f"--registry {wrong}, or the word {PUBLIC}")

@@ -1,4 +1,4 @@
-"""`sandpool simulate`: the controllers under seeded schedules and faults, in virtual time."""
+"""`sandpool simulate`: runs the controllers under seeded schedules and faults, in virtual time."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ from cyclopts import Parameter
 from sandpool.cli.exits import FAILED, USAGE, Exit
 
 if TYPE_CHECKING:
-    from sandpool.simulation.batch import Summary
+    from sandpool.simulation.run import Summary
 
 _PROGRESS = 5.0
 """Seconds between two lines of progress."""
 
 CountFlag = Annotated[int, Parameter(name="--seeds", help="How many seeds to run.")]
 StartFlag = Annotated[int, Parameter(name="--start", help="The first seed.")]
-OutputFlag = Annotated[Literal["text", "json"], Parameter(name=["--output", "-o"], help="For people, or for programs.")]
+OutputFlag = Annotated[
+    Literal["text", "json"], Parameter(name=["--output", "-o"], help="Output format, for people or for programs.")
+]
 JobsFlag = Annotated[int, Parameter(name="--jobs", help="How many processes share the seeds.")]
 TraceFlag = Annotated[
     int | None, Parameter(name="--trace", show_default=False, help="Print every step of this one seed instead.")
 ]
 MutationFlag = Annotated[
-    str, Parameter(name="--mutation", show_default=False, help="Take one safeguard away, to see that it is missed.")
+    str,
+    Parameter(
+        name="--mutation", show_default=False, help="Remove one safeguard, to check that the simulation notices."
+    ),
 ]
 
 
@@ -38,13 +43,13 @@ def simulate(
     trace: TraceFlag = None,
     mutation: MutationFlag = "",
 ) -> None:
-    """Run the controllers on a simulated cluster, with faults, and check what must always hold.
+    """Run the controllers on a simulated cluster, with faults, and check their invariants.
 
     A seed stands for one run, the same every time. Exits with 1 if an invariant was violated, or if of 200 seeds or more
-    one kind of fault never struck; the stories of the first failing seeds tell what happened.
+    one kind of fault never occurred; the traces of the first failing seeds show what happened.
     """
-    from sandpool.simulation.batch import run_many, run_mutated
     from sandpool.simulation.mutations import MUTATIONS
+    from sandpool.simulation.run import run_many, run_mutated
 
     if seeds < 1 or jobs < 1:
         raise Exit(USAGE, f"--seeds {seeds} --jobs {jobs}: both must be at least 1")
@@ -54,18 +59,18 @@ def simulate(
         result = run_mutated(mutation, trace, trace=True)
         sys.stdout.write(result.trace)
         if result.violations:
-            raise Exit(FAILED, f"seed {trace} violates {len(result.violations)} invariants\n{result.story}")
+            raise Exit(FAILED, f"seed {trace} violates {len(result.violations)} invariants\n{result.report}")
         return
-    summary = run_many(range(start, start + seeds), jobs=jobs, mutation=mutation, told=_Progress(seeds))
+    summary = run_many(range(start, start + seeds), jobs=jobs, mutation=mutation, progress=_Progress(seeds))
     print(msgspec.json.encode(summary.as_json()).decode() if output == "json" else _text(summary), flush=True)
-    for seed, story in summary.stories.items():
-        print(f"\nseed {seed}\n{story}", file=sys.stderr)
+    for seed, report in summary.reports.items():
+        print(f"\nseed {seed}\n{report}", file=sys.stderr)
     if not summary.passed:
         raise Exit(FAILED, _verdict(summary))
 
 
 class _Progress:
-    """A line now and then on stderr, for runs that take long."""
+    """Prints progress on stderr from time to time."""
 
     def __init__(self, seeds: int) -> None:
         self._seeds = seeds
@@ -94,4 +99,4 @@ def _verdict(summary: Summary) -> str:
         return (
             f"{len(summary.failing)} of {summary.seeds} seeds failed; see one with `sandpool simulate --trace {first}`"
         )
-    return f"these faults never struck, so nothing is known about them: {', '.join(summary.never)}"
+    return f"these faults never occurred, so nothing is known about them: {', '.join(summary.never)}"

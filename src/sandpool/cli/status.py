@@ -1,4 +1,4 @@
-"""`sandpool status`: what runs in a data directory, and how its pools are."""
+"""`sandpool status`: shows the cluster of a data directory and its pools."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from sandpool.cli.http import answers, request
 from sandpool.controlplane.data_dir import DataDir
 from sandpool.kube.local_discovery import Running
 from sandpool.model.kinds import CLAIMS, POOLS
-from sandpool.node.disk.ballast import Ballast
-from sandpool.node.disk.space import Disk, Level, beyond, level, look
+from sandpool.node.disk.space import Ballast, Disk, Level, beyond, file_system_space, level
 
 
 def status(*, data_dir_: DataDirFlag = None, output: OutputFlag = "table") -> None:
-    """Show whether the local cluster runs, where its API is, which kubeconfig reaches it, and how its pools are.
+    """Show whether the local cluster is running, its API address and kubeconfig, and the state of its pools.
 
-    Exits with 3 if none runs and with 1 if it runs but is not ready.
+    Exits with 3 if none is running and with 1 if it is not ready.
     """
     directory = data_dir(data_dir_)
     if directory.holder() is None:
-        raise Exit(NOT_FOUND, f"no cluster runs in {directory.root}. Start one with `sandpool up`.")
+        raise Exit(NOT_FOUND, f"no cluster is running in {directory.root}. Start one with `sandpool up`.")
     running = directory.read_running()
     if running is None:
         raise Exit(FAILED, f"the cluster in {directory.root} is still starting")
@@ -43,21 +42,21 @@ def status(*, data_dir_: DataDirFlag = None, output: OutputFlag = "table") -> No
     if not healthy:
         raise Exit(
             FAILED,
-            f"process {running.pid} holds {directory.root} but {running.api} does not answer. Look into what it says "
+            f"process {running.pid} holds {directory.root} but {running.api} does not answer. Check its output "
             f"({directory.log} if detached), or stop it with `sandpool down`",
         )
 
 
 def disk_facts(directory: DataDir, reserve: int) -> dict[str, Any]:
-    """Found out here, without asking the cluster and without writing anything."""
+    """Read from the file system, without a request to the cluster."""
     held = Ballast(directory.reserve, reserve)
-    space = beyond(look(directory.root), held.missing)
+    space = beyond(file_system_space(directory.root), held.missing)
     disk = Disk(level(space, reserve, Level.OK), space, reserve)
-    return {"level": disk.level.name.lower(), "free": space.free, "message": disk.words}
+    return {"level": disk.level.name.lower(), "free": space.free, "message": disk.message}
 
 
 def _holdings(running: Running) -> dict[str, Any]:
-    """Pools as they say they are, and how many claims there are; nothing of it if the cluster is just ending."""
+    """The status of the pools, and the number of claims; empty if the cluster is stopping."""
     try:
         pools = request(running, "GET", POOLS.path())["items"]
         claims = request(running, "GET", f"{CLAIMS.path()}?limit=1")  # the rest is only counted
@@ -70,19 +69,19 @@ def _holdings(running: Running) -> dict[str, Any]:
 
 
 def pool_facts(pool: dict[str, Any]) -> dict[str, Any]:
-    metadata, told = pool["metadata"], pool.get("status") or {}
+    metadata, counts = pool["metadata"], pool.get("status") or {}
     return {
         "namespace": metadata["namespace"],
         "name": metadata["name"],
         "desired": pool["spec"].get("replicas", 0),
-        "ready": told.get("readyReplicas", 0),
+        "ready": counts.get("readyReplicas", 0),
     }
 
 
 def _show(facts: dict[str, Any]) -> None:
     pools = facts.pop("pools", [])
     disk = facts["disk"]
-    del facts["disk_reserve"]  # what is free is told without it
+    del facts["disk_reserve"]  # free space is shown without it
     unheld = facts.pop("unheld")
     if unheld:
         facts["not held"] = ", ".join(unheld)

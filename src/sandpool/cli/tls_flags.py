@@ -13,7 +13,7 @@ from sandpool.cli.exits import USAGE, Exit
 
 if TYPE_CHECKING:
     from sandpool.app.server_tls import ServerTls
-    from sandpool.loop.tls_terms import TlsTerms
+    from sandpool.loop.serving_tls import TlsTerms
 
 _tls = flag_of(Group("HTTPS", sort_key=6))
 SECURE = "--metrics-secure-serving"
@@ -27,7 +27,7 @@ class TlsFlags:
     metrics_cert_dir: Annotated[
         Path | None,
         _tls(
-            "A directory with tls.crt and tls.key for /metrics, read again when they change. Default: a self-signed certificate.",
+            "A directory with tls.crt and tls.key for /metrics, reloaded when they change. Default: a self-signed certificate.",
             default=False,
         ),
     ] = None
@@ -44,7 +44,7 @@ class TlsFlags:
     ] = ""
 
     def terms(self) -> TlsTerms:
-        from sandpool.loop.tls_terms import read_terms
+        from sandpool.loop.serving_tls import read_terms
 
         try:
             return read_terms(self.tls_min_version, self.tls_cipher_suites)
@@ -52,17 +52,17 @@ class TlsFlags:
             raise Exit(USAGE, str(error)) from None
 
     def metrics_tls(self, *, listens_with_tls: bool = False) -> ServerTls | None:
-        """How /metrics is served; None: without TLS. `listens_with_tls`: something else of this program serves HTTPS."""
+        """How /metrics is served; None: without TLS. `listens_with_tls`: another listener of this process serves HTTPS."""
         from sandpool.app.server_tls import ServerTls
-        from sandpool.loop.serving_certificate import CertificateFiles
+        from sandpool.loop.serving_tls import CertificateFiles
 
-        terms, folder = self.terms(), self.metrics_cert_dir
+        terms, directory = self.terms(), self.metrics_cert_dir
         if not self.metrics_secure_serving:
-            given: dict[str, object] = {"--metrics-cert-dir": folder}
+            given: dict[str, object] = {"--metrics-cert-dir": directory}
             if not listens_with_tls:
                 given |= {"--tls-min-version": self.tls_min_version, "--tls-cipher-suites": self.tls_cipher_suites}
             if names := [name for name, value in given.items() if value]:
-                raise Exit(USAGE, f"{', '.join(names)}: nothing is served over HTTPS; add {SECURE}")
+                raise Exit(USAGE, f"{', '.join(names)}: nothing is served over HTTPS without {SECURE}")
             return None
-        files = None if folder is None else CertificateFiles(folder / "tls.crt", folder / "tls.key")
+        files = None if directory is None else CertificateFiles(directory / "tls.crt", directory / "tls.key")
         return ServerTls(files, terms)

@@ -1,4 +1,4 @@
-"""`sandpool token`: access to one namespace and to nothing else."""
+"""`sandpool token`: prints credentials for one namespace."""
 
 from __future__ import annotations
 
@@ -27,20 +27,22 @@ def seconds(duration: str) -> int:
 
 def token(
     *,
-    namespace: Annotated[str, Parameter(name=["--namespace", "-n"], help="The namespace it is good for.")],
-    account: Annotated[str, Parameter(help="The service account it speaks as.")] = "default",
-    duration: Annotated[str, Parameter(help="How long it is good: 15m, 24h, 7d; at least 10 minutes.")] = "24h",
+    namespace: Annotated[
+        str, Parameter(name=["--namespace", "-n"], help="The namespace that the credentials are for.")
+    ],
+    account: Annotated[str, Parameter(help="The service account to authenticate as.")] = "default",
+    duration: Annotated[str, Parameter(help="Validity: 15m, 24h, 7d; at least 10 minutes.")] = "24h",
     output: Annotated[
         Literal["kubeconfig", "token"],
         Parameter(name=["--output", "-o"], help="A whole kubeconfig, or the bare token."),
     ] = "kubeconfig",
     data_dir_: DataDirFlag = None,
 ) -> None:
-    """Print credentials that are bound to one namespace and expire. Deleting the service account ends them at once."""
+    """Print credentials for one namespace that expire. Deleting the service account revokes them at once."""
     directory = data_dir(data_dir_)
     running = directory.read_running()
     if running is None:
-        raise Exit(NOT_FOUND, f"no cluster runs in {directory.root}. Start one with `sandpool up`.")
+        raise Exit(NOT_FOUND, f"no cluster is running in {directory.root}. Start one with `sandpool up`.")
     body = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",

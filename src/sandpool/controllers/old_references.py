@@ -1,7 +1,7 @@
-"""Owners that are named in a version which is not served: a cluster's garbage collector never finds them.
+"""Warns about owner references in an API version that is not served: a cluster's garbage collector never resolves them.
 
 Objects keep the references that an earlier implementation wrote. Our controllers match owners by group and kind; the garbage
-collector does not, so what belongs to such an owner would outlive it. That is told once, with where to read what to do.
+collector does not, so what such an owner owns would outlive it. The warning is logged once and says where to read what to do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def outdated(obj: Object) -> bool:
     )
 
 
-def tell_of_old_references(caches: Iterable[Cache[Any]]) -> None:
+def warn_of_old_references(caches: Iterable[Cache[Any]]) -> None:
     found = [f"{cache.resource.kind} {obj.metadata.key}" for cache in caches for obj in cache if outdated(obj)]
     if found:
         log.warning(

@@ -1,4 +1,4 @@
-"""Whether the walls stand: no sandbox is made from a template before the NetworkPolicy that the template asks for exists."""
+"""Network isolation first: no sandbox is made from a template before the NetworkPolicy that the template asks for exists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandpool.model.template import SandboxTemplate
 
 
 def missing_policy(template: SandboxTemplate, policies: Cache[NetworkPolicy]) -> str | None:
-    """What is to be waited for, as a sentence for people; None if nothing is. A foreign policy of that name protects nobody."""
+    """The message of what is missing; None if nothing. A foreign policy of that name protects nothing."""
     if not template.spec.managed_network:
         return None
     name = policy_name(template.metadata.name)
@@ -28,12 +28,12 @@ def missing_policy(template: SandboxTemplate, policies: Cache[NetworkPolicy]) ->
 
 
 def policy_key(template: SandboxTemplate) -> Key:
-    """The NetworkPolicy that protects what is made from the template: whoever waits for it watches this key."""
+    """The key of the NetworkPolicy that protects sandboxes of the template."""
     return Key(template.metadata.namespace, policy_name(template.metadata.name))
 
 
 def policy_facts(policy: NetworkPolicy) -> object:
-    """What of a policy `missing_policy` reads: nothing of it changed, nobody need look again."""
+    """The parts of a policy that `missing_policy` reads: if none of them changed, no reconcile is needed."""
     meta = policy.metadata
     marks = meta.labels.get(TEMPLATE_REF_HASH), meta.annotations.get(TEMPLATE_REF)
     return meta.uid, meta.leaving, marks, meta.owner_references

@@ -1,5 +1,5 @@
-"""A Kubernetes API server on one machine: the store, admission, the rules of objects, REST, and the data directory.
+"""A Kubernetes API server on one machine: store, admission, object rules, REST, and the controllers that a cluster itself runs.
 
-What may live here: what a cluster itself does with objects (garbage collection, the end of namespaces, expiry of Events included). It
-knows neither our controllers nor how pods are run.
+Garbage collection, namespace deletion, Event expiry, quota status and the data directory live here too. It knows neither our controllers nor
+how pods are run.
 """

@@ -1,16 +1,16 @@
-"""kube.Api in this process: typed objects over Objects, without a wire.
+"""kube.Api in this process: typed objects on top of Objects, without HTTP.
 
-Nothing above can tell it from the HTTP adapter: the same verbs, the same errors, the same order of events. What a write
-answers and what a watch delivers of the same record is decoded once.
+It behaves like the HTTP adapter: the same verbs, the same errors, the same order of events. A record that a write
+returns and a watch delivers is decoded only once.
 
-Controllers work for all tenants: before a large object is read, written or delivered, others have their turn (base/turns.py), one tenant after the other.
+Controllers work for all tenants. Before a large object is read, written or delivered, other work gets a turn (base/turns.py), and tenants alternate.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
@@ -23,10 +23,10 @@ from sandpool.controlplane.objects.objects import Objects, RawEvent, RawWatch
 from sandpool.controlplane.objects.options import DeleteOptions, ListQuery, WatchQuery
 from sandpool.controlplane.objects.typed import Typed
 from sandpool.controlplane.store.record import Record
-from sandpool.kube.api import Event, EventType, Page, Preconditions, Propagation
+from sandpool.kube.api import Api, Call, Event, EventType, Page, Verb
 from sandpool.model import codec
 from sandpool.model.binding import BindingResource
-from sandpool.model.metadata import Object, Revision
+from sandpool.model.metadata import Object
 from sandpool.model.patches import Patch
 from sandpool.model.resource import Resource
 
@@ -34,61 +34,66 @@ T = TypeVar("T", bound=Object)
 
 _BOOKMARK_EVERY = 60.0
 LARGE: Final = 8 * 1024
-"""Bytes of an object beyond which work with it waits for a turn. What controllers make of a usual template is smaller."""
+"""Bytes. Work on an object larger than this waits for a turn. Objects that controllers create from a usual template are smaller."""
 
-# What comes in is taken as a wire would carry it: tuples are lists, enums their values, times text.
+# Bodies are encoded and decoded, to get what HTTP would transport: tuples become lists, enums their values, times text.
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
-class LocalApi:
+class LocalApi(Api):
+    """kube.Api on the Objects of this process."""
+
     def __init__(self, objects: Objects) -> None:
-        self._objects = objects
+        self.objects = objects
         self._typed_once = objects.typed
         self._turns = Turns()
-        self._heavy: set[str] = set()  # namespaces that have large objects: others pay for no look
+        self._heavy: set[str] = set()  # namespaces that have large objects; only these are measured before a write
+        self._verbs: dict[Verb, Callable[[Call], Coroutine[Any, Any, Any]]] = {
+            Verb.GET: self._get,
+            Verb.LIST: self._list,
+            Verb.CREATE: self._create,
+            Verb.PATCH: self._patch,
+            Verb.PATCH_STATUS: self._patch,
+            Verb.DELETE: self._delete,
+        }
 
-    async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
-        record = self._objects.get(resource, namespace, name)
+    def send(self, call: Call) -> Coroutine[Any, Any, Any]:
+        return self._verbs[call.verb](call)
+
+    def stream(self, call: Call) -> AbstractAsyncContextManager[AsyncIterator[Event[Any]]]:
+        asked = call.list_options
+        query = WatchQuery(
+            labels=asked.labels, fields=asked.fields, since=asked.since, initial=asked.initial, bookmarks=True
+        )
+        return _Watching(
+            self.objects, self._typed_once, self._turns, call.resource, call.namespace, query, asked.timeout
+        )
+
+    async def _get(self, call: Call) -> Any:
+        record = self.objects.get(call.resource, call.namespace, call.name)
         if len(record.value) > LARGE:
-            await self._turns.take(namespace, len(record.value))
-        return self._typed(resource, record)
+            await self._turns.take(call.namespace, len(record.value))
+        return self._typed(call.resource, record)
 
-    async def list(
-        self,
-        resource: Resource[T],
-        namespace: str = "",
-        *,
-        labels: str = "",
-        fields: str = "",
-        limit: int = 0,
-        after: str = "",
-    ) -> Page[T]:
-        query = ListQuery(labels=labels, fields=fields, limit=limit, after=after)
-        listed = self._objects.list(resource, namespace, query)
-        items: list[T] = []
+    async def _list(self, call: Call) -> Page[Any]:
+        resource, namespace, asked = call.resource, call.namespace, call.list_options
+        query = ListQuery(labels=asked.labels, fields=asked.fields, limit=asked.limit, after=asked.after)
+        listed = self.objects.list(resource, namespace, query)
+        items: list[Object] = []
+        size = 0  # bytes since the last turn
         for record in listed.records:
-            if len(record.value) > LARGE:
-                await self._turns.take(namespace, len(record.value))
-            # Not through the memo: a long list would only push out what is about to be asked for.
+            size += len(record.value)
+            if size > BYTES or len(record.value) > LARGE:
+                await self._turns.take(namespace, size)
+                size = 0
+            # Not through the cache of decoded objects: a long list would only evict what is needed next.
             items.append(codec.decode(resource, record.value))
         return Page(tuple(items), listed.revision, listed.after, listed.remaining)
 
-    def watch(
-        self,
-        resource: Resource[T],
-        namespace: str = "",
-        *,
-        labels: str = "",
-        fields: str = "",
-        since: Revision | None = None,
-        initial: bool = False,
-        timeout: float | None = None,
-    ) -> AbstractAsyncContextManager[AsyncIterator[Event[T]]]:
-        query = WatchQuery(labels=labels, fields=fields, since=since, initial=initial, bookmarks=True)
-        return _Watching(self._objects, self._typed_once, self._turns, resource, namespace, query, timeout)
-
-    async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T:
+    async def _create(self, call: Call) -> Any:
+        resource, namespace, body = call.resource, call.namespace, call.body
+        assert body is not None
         raw = _encode(body)
         if len(raw) > LARGE:
             self._heavy.add(namespace)
@@ -96,47 +101,33 @@ class LocalApi:
         document = _decode(raw) if isinstance(body, dict | Mapping) else codec.to_json(body)
         placed = resource.pod if isinstance(resource, BindingResource) else None
         if placed is not None:
-            await self._objects.bind(namespace, placed, document)
+            await self.objects.bind(namespace, placed, document)
             return codec.convert(resource, document)
-        record = (await self._objects.create(resource, namespace, document)).record
+        record = (await self.objects.create(resource, namespace, document)).record
         return self._typed_once.object(resource, record.value, record.revision)
 
-    async def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
+    async def _patch(self, call: Call) -> Any:
+        resource, namespace, name, patch = call.resource, call.namespace, call.name, call.patch
+        assert patch is not None
         if namespace in self._heavy:
             await self._weigh(resource, namespace, name)
         carried = Patch(patch.type, _decode(_encode(patch.body)))
-        record = (await self._objects.patch(resource, namespace, name, carried)).record
+        subresource = "status" if call.verb is Verb.PATCH_STATUS else ""
+        record = (await self.objects.patch(resource, namespace, name, carried, subresource=subresource)).record
         if len(record.value) > LARGE:
             self._heavy.add(namespace)
         return self._typed_once.object(resource, record.value, record.revision)
 
-    async def patch_status(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
+    async def _delete(self, call: Call) -> Any:
+        resource, namespace, name, asked = call.resource, call.namespace, call.name, call.delete_options
         if namespace in self._heavy:
             await self._weigh(resource, namespace, name)
-        carried = Patch(patch.type, _decode(_encode(patch.body)))
-        record = (await self._objects.patch(resource, namespace, name, carried, subresource="status")).record
-        if len(record.value) > LARGE:
-            self._heavy.add(namespace)
-        return self._typed_once.object(resource, record.value, record.revision)
-
-    async def delete(
-        self,
-        resource: Resource[T],
-        name: str,
-        namespace: str = "",
-        *,
-        preconditions: Preconditions | None = None,
-        propagation: Propagation | None = None,
-        grace: int | None = None,
-    ) -> T | None:
-        if namespace in self._heavy:
-            await self._weigh(resource, namespace, name)
-        options = DeleteOptions(preconditions=preconditions, propagation=propagation, grace=grace)
-        deleted = await self._objects.delete(resource, namespace, name, options)
+        options = DeleteOptions(preconditions=asked.preconditions, propagation=asked.propagation, grace=asked.grace)
+        deleted = await self.objects.delete(resource, namespace, name, options)
         return None if deleted.finished else self._typed(resource, deleted.record)
 
     async def _weigh(self, resource: Resource[T], namespace: str, name: str) -> None:
-        size = self._objects.size(resource, namespace, name)
+        size = self.objects.size(resource, namespace, name)
         if size > LARGE:
             await self._turns.take(namespace, size)
 
@@ -145,8 +136,8 @@ class LocalApi:
 
 
 class _Watching(Generic[T]):
-    """One watch, from its `async with` to its end. Yields a bookmark when it has been quiet for a while, and a last one
-    when its time is up, so that a client may always resume from where it really was."""
+    """One watch, as an async context manager and iterator. Yields a bookmark when no event came for a while, and a last one
+    when its timeout ends, so that the client can resume from the newest revision it has seen."""
 
     def __init__(
         self,
@@ -165,14 +156,14 @@ class _Watching(Generic[T]):
         self._namespace = namespace
         self._query = query
         self._timeout = timeout
-        self._ready: deque[Event[T]] = deque()  # taken in a batch, and asked for one by one
-        self._rest: deque[RawEvent] = deque()  # what came at once, and may be too much for a batch
+        self._ready: deque[Event[T]] = deque()  # decoded, and not yet returned by __anext__
+        self._rest: deque[RawEvent] = deque()  # received, and not yet decoded: may be too much for one batch
         self._mark: RawEvent | None = None
-        self._wait: asyncio.Timeout | None = None  # around the wait for events, while there is one
+        self._wait: asyncio.Timeout | None = None  # set while the watch waits for events
         self._ends_at = float("inf")
         self._ended = False
         self._watch: RawWatch
-        self._timer: asyncio.TimerHandle
+        self.timer: asyncio.TimerHandle
 
     async def __aenter__(self) -> AsyncIterator[Event[T]]:
         if self._timeout is not None:
@@ -184,7 +175,7 @@ class _Watching(Generic[T]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._timer.cancel()
+        self.timer.cancel()
         self._watch.close()
 
     def __aiter__(self) -> AsyncIterator[Event[T]]:
@@ -227,13 +218,13 @@ class _Watching(Generic[T]):
     def _schedule(self) -> None:
         loop = asyncio.get_running_loop()
         due = min(self._ends_at, loop.time() + _BOOKMARK_EVERY)
-        self._timer = loop.call_at(due, self._tick, due >= self._ends_at)
+        self.timer = loop.call_at(due, self.tick, due >= self._ends_at)
 
-    def _tick(self, last: bool) -> None:
-        """The mark is made while the watcher still waits: only then has it surely missed nothing. Whether it is the `last` one
-        was decided when it was ordered: a timer may fire a hair before its time."""
+    def tick(self, last: bool) -> None:
+        """Makes a bookmark, while the watcher still waits: only then is it certain that it missed nothing. `last` was decided when the
+        timer was set, because a timer may fire slightly early."""
         self._ended = last
-        if self._wait is not None and not self._wait.expired():  # else its mark is made, and it is about to take it
+        if self._wait is not None and not self._wait.expired():  # else a bookmark is already made and about to be taken
             self._mark = self._watch.bookmark()
             self._wait.reschedule(asyncio.get_running_loop().time())
         if not self._ended:
@@ -241,7 +232,7 @@ class _Watching(Generic[T]):
 
 
 def _portion(events: deque[RawEvent]) -> tuple[int, int]:
-    """Bytes and number of those that are delivered at once: as many as fit into a turn, or one that is larger."""
+    """Size and number of the events to deliver next: as many as fit into a turn, or a single larger one."""
     size = 0
     for number, event in enumerate(events):
         size += len(event.value)

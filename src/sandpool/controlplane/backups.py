@@ -1,7 +1,7 @@
 """Backup and restore of a data directory, whether its cluster runs or not.
 
-A backup is read straight from the store's file, which other processes may be writing. A restore must happen where the writes
-happen: in the running process, which is handed a file that was laid down in its data directory; else here, under the lock.
+A backup is read directly from the store's file, even while another process writes to it. A restore must happen in the process that writes: a
+running cluster gets the name of a file in its data directory and restores it; otherwise this process does, under the lock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from sandpool.controlplane.damage import keep_volumes, store_terms, unlike_an_object
+from sandpool.controlplane.damage import keep_volumes, object_problem, open_options
 from sandpool.controlplane.data_dir import DataDir, DataDirError
 from sandpool.controlplane.store.backup import Contents, backup, read_backup
 from sandpool.controlplane.store.damage import Damaged, Diagnosis
@@ -33,15 +33,15 @@ RESTORE_PATH = "/sandpool/restore"
 
 
 def write_backup(directory: DataDir, file: Path) -> int:
-    """Writes a backup and answers how many objects it holds."""
+    """Writes a backup and returns the number of its objects."""
     if not directory.store.exists():
         raise DataDirError(f"{directory.root} holds no cluster's data: nothing to back up. Name it with --data-dir.")
     directory.check_format()
     try:
-        return backup(directory.store, file, unlike_an_object)
+        return backup(directory.store, file, object_problem)
     except OSError as error:
         raise StoreError(
-            f"{file} cannot be written: {error.strerror}. Choose another place, or make the folder first."
+            f"{file} cannot be written: {error.strerror}. Choose another place, or create the directory first."
         ) from error
 
 
@@ -50,20 +50,20 @@ class Restored(msgspec.Struct, frozen=True):
 
     written: int
     removed: int
-    left_out: tuple[str, ...] = ()  # objects of the backup that are damaged, as far as they are known
+    left_out: tuple[str, ...] = ()  # damaged objects of the backup, where their names are known
     whole: bool = True  # False: the backup is damaged, so nothing was removed
     sealed: bool = True  # False: an old backup without checksums
-    kept: str = ""  # where the files of a store that was damaged are now
+    kept: str = ""  # the directory that keeps the files of a damaged store
 
 
 async def restore_offline(directory: DataDir, file: Path, salvaging: bool = False) -> Restored:
-    """Restores into a data directory whose cluster does not run; one that does not exist yet is made, one that is damaged made anew."""
+    """Restores into a data directory whose cluster does not run. Creates a missing directory, and replaces a damaged store."""
     contents = read(file, salvaging)
     directory.prepare()
     lock = directory.take()
     try:
         try:
-            store = await Store.open(SqliteLog(directory.store, terms=store_terms(directory)))
+            store = await Store.open(SqliteLog(directory.store, options=open_options(directory)))
         except Damaged as damage:
             return await _make_anew(directory, damage.diagnosis, contents)
         try:
@@ -75,7 +75,7 @@ async def restore_offline(directory: DataDir, file: Path, salvaging: bool = Fals
 
 
 async def _make_anew(directory: DataDir, diagnosis: Diagnosis, contents: Contents) -> Restored:
-    """Prepares a store with the backup's objects beside the damaged one, then lets it take that one's place."""
+    """Prepares a new store with the backup's objects beside the damaged one, then replaces the damaged one."""
     draft = draft_of(directory.store)
     discard_draft(directory.store)
     write_store(draft, (), floor=diagnosis.newest)
@@ -91,13 +91,13 @@ async def _make_anew(directory: DataDir, diagnosis: Diagnosis, contents: Content
 
 
 def read(file: Path, salvaging: bool) -> Contents:
-    """What a backup holds, all of it checked."""
-    return read_backup(file, salvaging, unlike_an_object)
+    """The objects of a backup, all verified."""
+    return read_backup(file, salvaging, object_problem)
 
 
 async def replace(store: Store, contents: Contents) -> Restored:
-    """Makes the store hold exactly these objects, in one durable step. A backup that is not whole removes nothing: what it does
-    not hold may be what is damaged in it."""
+    """Makes the store hold exactly these objects, in one durable commit. A damaged backup removes nothing from the store: an object
+    that is missing in it may be one that could not be read."""
     records = {record.key: record for record in contents.records}
     if not contents.whole:
         records = {record.key: record for record in store.scan("").records} | records
@@ -112,9 +112,9 @@ def _at_revision(record: Record, revision: Revision) -> bytes:
 
 
 @contextmanager
-def lay_down(directory: DataDir, file: Path, salvaging: bool = False) -> Iterator[str]:
-    """Copies a backup to where the running cluster reads it, checked, and takes it away again. Yields its name there."""
-    read(file, salvaging)  # a file that is refused is refused here, with the name that the user gave it
+def stage_backup(directory: DataDir, file: Path, salvaging: bool = False) -> Iterator[str]:
+    """Checks a backup, copies it to where the running cluster reads it, and removes the copy afterwards. Yields the copy's name."""
+    read(file, salvaging)  # errors are raised here, so that they show the path that the user gave
     directory.incoming.mkdir(mode=0o700, exist_ok=True)
     name = secrets.token_hex(8)
     target = directory.incoming / name
@@ -136,12 +136,12 @@ class Restorer:
     async def restore(self, request: Mapping[str, Any]) -> dict[str, Any]:
         name, salvaging = request.get("name"), request.get("salvage") is True
         if not isinstance(name, str) or len(name) != 16 or not all(digit in "0123456789abcdef" for digit in name):
-            raise BadRequest("name: expected the name of a backup that was laid down by `sandpool restore`")
+            raise BadRequest("name: expected the name of a backup that was staged by `sandpool restore`")
         path = self._directory.incoming / name
         if path.is_symlink() or not path.is_file():
-            raise BadRequest(f"name: no backup {name} was laid down; use `sandpool restore`")
+            raise BadRequest(f"name: no backup {name} was staged; use `sandpool restore`")
         try:
-            contents = await asyncio.to_thread(read, path, salvaging)  # others are served meanwhile
+            contents = await asyncio.to_thread(read, path, salvaging)  # a large file must not block the loop
             done: dict[str, Any] = msgspec.to_builtins(await replace(self._store, contents))
             return done
         except StoreError as error:

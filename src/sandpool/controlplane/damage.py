@@ -1,7 +1,7 @@
-"""A data directory whose store is damaged or gone: how that is noticed beyond the store itself, and what is kept for later.
+"""A data directory whose store is damaged or missing: how to detect that from other files, and how to keep the volumes of lost objects.
 
-Objects that are lost must not take their volumes with them: the node removes the folders of pods and claims that nobody knows. So
-these are moved to where the damaged files are.
+The node removes volume directories of pods and claims that are not in the store. The volumes of lost objects must survive, so they are moved
+beside the damaged files.
 """
 
 from __future__ import annotations
@@ -15,30 +15,35 @@ import msgspec
 
 from sandpool.controlplane.data_dir import DataDir
 from sandpool.controlplane.objects.keys import prefix_of
-from sandpool.controlplane.store.opening import Terms
+from sandpool.controlplane.store.opening import OpenOptions
 from sandpool.controlplane.store.record import Record
 from sandpool.model.kinds import PERSISTENT_VOLUME_CLAIMS, PODS
 from sandpool.telemetry.log import logger
 
 log = logger(__name__)
 
-_FOLDERS = {"pods": prefix_of(PODS), "claims": prefix_of(PERSISTENT_VOLUME_CLAIMS)}
+_VOLUME_DIRECTORIES = {"pods": prefix_of(PODS), "claims": prefix_of(PERSISTENT_VOLUME_CLAIMS)}
 
 
-def store_terms(directory: DataDir, accept_loss: bool = False) -> Terms:
-    """On which terms the store of a data directory is opened."""
-    return Terms(
+def open_options(directory: DataDir, accept_loss: bool = False) -> OpenOptions:
+    """The options with which the store of a data directory is opened."""
+    return OpenOptions(
         accept_loss=accept_loss,
-        check=unlike_an_object,
+        check=object_problem,
         traces=traces(directory),
         keep=lambda diagnosis, kept: keep_volumes(directory, diagnosis.live.values(), kept),
     )
 
 
 def traces(directory: DataDir) -> tuple[str, ...]:
-    """What is in the directory that is only made after its store. Images are not: they may be imported before the first start."""
+    """Paths that only exist if the directory once had a store. Images do not count: they may be imported before the first start."""
     node = directory.node
-    made = (directory.access, directory.kubeconfig, directory.audit, *(node / "volumes" / name for name in _FOLDERS))
+    made = (
+        directory.access,
+        directory.kubeconfig,
+        directory.audit,
+        *(node / "volumes" / name for name in _VOLUME_DIRECTORIES),
+    )
     return tuple(str(path.relative_to(directory.root)) for path in made if _holds_something(path))
 
 
@@ -49,9 +54,9 @@ def _holds_something(path: Path) -> bool:
         return True
 
 
-def unlike_an_object(record: Record) -> str:
-    """What keeps a stored value from being the object that its key and revision say; empty if nothing does. For values without
-    a checksum: of a store or a backup that an older version wrote."""
+def object_problem(record: Record) -> str:
+    """Why a stored value cannot be the object that its key and revision name; empty if it can. For values without a checksum, from a
+    store or a backup that an older version wrote."""
     document = _decoded(record)
     metadata = document.get("metadata") if isinstance(document, dict) else None
     if not isinstance(metadata, dict):
@@ -73,10 +78,10 @@ def _decoded(record: Record) -> Any:
 def keep_volumes(directory: DataDir, live: Iterable[Record], kept: Path) -> None:
     """Moves the volumes of pods and claims that are not among the live objects into the directory `kept`."""
     records = tuple(live)
-    for name, prefix in _FOLDERS.items():
+    for name, prefix in _VOLUME_DIRECTORIES.items():
         known = {_uid(record) for record in records if record.key.startswith(prefix)}
-        folder = directory.node / "volumes" / name
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        volumes = directory.node / "volumes" / name
+        for path in sorted(volumes.iterdir()) if volumes.is_dir() else ():
             if path.name not in known and not path.name.startswith("."):
                 target = kept / "volumes" / name / path.name
                 target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

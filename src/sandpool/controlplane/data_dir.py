@@ -1,7 +1,7 @@
-"""The data directory of a local cluster: where each file is, who may use it, which version it has.
+"""The data directory of a local cluster: its paths, its format version, and the lock that lets one process use it at a time.
 
-One process at a time: it holds a kernel lock on `lock` for as long as it lives, so a crash never leaves a stale one.
-What a running cluster tells about itself is in `running.json`; it is true only while the lock is held.
+The process holds a kernel lock on the file `lock` as long as it lives, so a crash never leaves a stale lock.
+A running cluster publishes its addresses in `running.json`, which is valid only while the lock is held.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sandpool.base.errors import SandpoolError
 from sandpool.kube.local_discovery import FLOCK, Running, lock_holder, read_running
 
 FORMAT = 1
-"""Of the directory as a whole. Raised when a release can no longer read what an older one wrote."""
+"""Version of the directory as a whole. It is raised when a release can no longer read what an older one wrote."""
 
 _F_OFD_SETLK = 37
 _PID_WIDTH = 20
@@ -33,12 +33,12 @@ class DataDirError(SandpoolError):
 
 
 class DataDirInUse(DataDirError):
-    """Another process holds it."""
+    """Another process holds the lock."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataDir:
-    """The paths in it. Making this value touches nothing."""
+    """The paths in a data directory. Creating this value touches no file."""
 
     root: Path
 
@@ -57,27 +57,27 @@ class DataDir:
 
     @property
     def log(self) -> Path:
-        """What a detached cluster says."""
+        """The log of a detached cluster."""
         return self.root / "sandpool.log"
 
     @property
     def audit(self) -> Path:
-        """Who used which sandbox through the router, and when."""
+        """The router's audit log: who used which sandbox, and when."""
         return self.root / "audit.log"
 
     @property
     def node(self) -> Path:
-        """Images, volumes, and what is left of pods."""
+        """The node's images, volumes and pod directories."""
         return self.root / "node"
 
     @property
     def incoming(self) -> Path:
-        """Backups laid down for a running cluster to restore."""
+        """Backups staged for a running cluster to restore."""
         return self.root / "incoming"
 
     @property
     def reserve(self) -> Path:
-        """Room on the disk that is kept for deletes and status; nothing is in it."""
+        """Preallocated disk space for deletes and status updates; the file has no content."""
         return self.root / "reserve"
 
     @property
@@ -93,7 +93,7 @@ class DataDir:
         return self.root / "format"
 
     def prepare(self) -> None:
-        """Makes the directory if it is not there, private to its owner, and checks its version."""
+        """Creates the directory if it is missing, with mode 0700, and checks its version."""
         try:
             self._make()
             if not self.format.exists():
@@ -108,15 +108,15 @@ class DataDir:
         )
 
     def _make(self) -> None:
-        """Every folder on the way that is made here is on disk before anything in it is acknowledged."""
-        missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
+        """Creates missing directories and syncs their parents, so that they survive a power loss before any write is acknowledged."""
+        missing = [directory for directory in (self.root, *self.root.parents) if not directory.exists()]
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for folder in missing:
-            _sync(folder.parent)
-        self._keep_to_ourselves()
+        for directory in missing:
+            _sync(directory.parent)
+        self._make_private()
 
-    def _keep_to_ourselves(self) -> None:
-        """Whoever can write here can put a link, another key or another cluster in the place of ours."""
+    def _make_private(self) -> None:
+        """Takes write permission from other users: they could replace a file by a link, or a key or a cluster by their own."""
         found = self.root.stat()
         writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         if found.st_uid == os.geteuid():
@@ -129,8 +129,8 @@ class DataDir:
             )
 
     def _claim_fresh(self) -> None:
-        """Several may do this at once, or one may be cut off in the middle: the version is there before anything else."""
-        foreign = [entry.name for entry in self.root.iterdir() if not _ours_from_the_start(entry.name)]
+        """Writes the version before anything else, atomically: several processes may do this at once, or one may be killed in between."""
+        foreign = [entry.name for entry in self.root.iterdir() if not _made_before_the_format(entry.name)]
         if foreign and not self.format.exists():
             raise DataDirError(
                 f"{self.root} is not empty and not a data directory of sandpool (it holds {sorted(foreign)[0]!r}). "
@@ -156,25 +156,25 @@ class DataDir:
             )
 
     def take(self) -> Lock:
-        """The lock of this directory, or DataDirInUse with who holds it."""
+        """Takes the lock of this directory. Raises DataDirInUse, which names the process that holds it."""
         return Lock.take(self)
 
     def holder(self) -> int | None:
-        """The process that holds the lock now (0: not known yet); None if nobody does."""
+        """The pid of the process that holds the lock (0: not known yet); None if it is free."""
         try:
             return lock_holder(self.root)
         except OSError as error:
             raise self._unusable(error) from error
 
     def read_running(self) -> Running | None:
-        """What the running cluster says about itself; None if none runs (or it is still starting)."""
+        """What the running cluster published; None if no cluster runs here, or it is still starting."""
         try:
             return read_running(self.root)
         except OSError as error:
             raise self._unusable(error) from error
 
 
-def _ours_from_the_start(name: str) -> bool:
+def _made_before_the_format(name: str) -> bool:
     return name in {"lock", "sandpool.log"} or (name.startswith("format.") and name.endswith(".new"))
 
 
@@ -188,7 +188,7 @@ def in_use(directory: DataDir, holder: int) -> DataDirInUse:
 
 
 def _sync(path: Path) -> None:
-    """Makes a file's content, or a folder's names, survive a power loss."""
+    """Makes a file's content, or a directory's names, survive a power loss."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -198,7 +198,7 @@ def _sync(path: Path) -> None:
 
 @dataclass(slots=True)
 class Lock:
-    """Held until release, or until this process ends in any way."""
+    """The lock of a data directory: held until `release`, or until this process ends in any way."""
 
     directory: DataDir
     _fd: int
@@ -212,7 +212,7 @@ class Lock:
         try:
             fcntl.fcntl(fd, _F_OFD_SETLK, struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
             os.pwrite(fd, str(os.getpid()).ljust(_PID_WIDTH).encode(), 0)  # in place: a full disk has no block to spare
-            directory.running.unlink(missing_ok=True)  # of one that crashed
+            directory.running.unlink(missing_ok=True)  # left by a process that crashed
         except OSError as error:
             os.close(fd)
             if error.errno in (errno.EACCES, errno.EAGAIN):
@@ -221,7 +221,7 @@ class Lock:
         return cls(directory, fd)
 
     def publish(self, running: Running) -> None:
-        """Tells others what runs here, atomically."""
+        """Publishes what runs here, atomically."""
         temporary = self.directory.running.with_suffix(".new")
         temporary.write_bytes(msgspec.json.encode(running))
         temporary.replace(self.directory.running)

@@ -1,8 +1,8 @@
-"""Events expire an hour after they were last reported, and sooner where they take too much room.
+"""Deletes Events an hour after they were last reported, and sooner if they take too much memory.
 
-All Events together have a bound in bytes: the store and its memory must not grow with the number of claims in an hour. Beyond it the
-namespace that holds most gives up its oldest ones, so that nobody's Events push out another tenant's.
-Level-triggered: what there is at the start is scheduled like what comes later, so nothing is kept but the schedule.
+All Events together are bounded in bytes: memory must not grow with the number of claims per hour. Above the bound, the namespace with the most
+bytes loses its oldest Events, so that one tenant's Events do not push out another's. Level-triggered: Events found at the start are scheduled
+like later ones, so the schedule is the only state.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from sandpool.model import kinds
 LIFETIME = timedelta(hours=1)
 MOST_BYTES = 8 * 1024 * 1024
 EACH = 600
-"""Bytes that an Event takes besides its value: in the store, and in the schedule here."""
+"""Bytes that an Event takes in addition to its value: in the store, and in the schedule here."""
 _PREFIX = prefix_of(kinds.EVENTS)
-_LONGEST_SLEEP = 60.0  # an Event that comes back-dated is noticed within this
+_LONGEST_SLEEP = 60.0  # seconds; bounds how late a back-dated Event is removed
 _BATCH = 500
 _RETRY = 5.0
 
@@ -59,23 +59,23 @@ _times = msgspec.json.Decoder(_Times).decode
 _created = msgspec.json.Decoder(_Created).decode
 
 
-def last_told(value: bytes, now: datetime) -> datetime:
+def last_reported(value: bytes, now: datetime) -> datetime:
     """When the Event was last reported; never in the future, whatever the reporter's clock says."""
     try:
         times = _times(value)
-    except msgspec.ValidationError:  # a time that no calendar has, from before such times were refused
+    except msgspec.ValidationError:  # an impossible date, stored before admission refused them
         return min(now, _created(value).metadata.creationTimestamp)
-    told = [times.metadata.creationTimestamp, times.lastTimestamp, times.eventTime]
+    reported = [times.metadata.creationTimestamp, times.lastTimestamp, times.eventTime]
     if times.series is not None:
-        told.append(times.series.lastObservedTime)
-    return min(now, max(moment for moment in told if moment is not None))
+        reported.append(times.series.lastObservedTime)
+    return min(now, max(moment for moment in reported if moment is not None))
 
 
 def too_many(
     due: Sequence[tuple[datetime, str]], sizes: Mapping[str, int], held: Mapping[str, int], most: int
 ) -> list[str]:
-    """Which Events to remove for the room they take: the oldest ones of the namespace that holds most. None until there is an
-    eighth too much, so that this is asked seldom."""
+    """The Events to remove to get below `most` bytes: the oldest ones of the namespace that holds the most. Empty until the bound is
+    exceeded by an eighth, so that the sort is rare."""
     excess = sum(held.values()) - most
     if excess * 8 <= most:
         return []
@@ -95,6 +95,8 @@ def _namespace(key: str) -> str:
 
 
 class EventExpiry:
+    """The controller: `run` until cancelled."""
+
     def __init__(
         self,
         store: Store,
@@ -112,16 +114,16 @@ class EventExpiry:
         self._held: Counter[str] = Counter()  # bytes, by namespace
         self._total = 0
         self._crowded = asyncio.Event()
-        self._due: list[tuple[datetime, str]] = []  # when to look at which Event, the next one first
-        self._scheduled: set[str] = set()  # each is in there once, however often it is told
-        self._news = asyncio.Event()
+        self.due: list[tuple[datetime, str]] = []  # a heap: when to check which Event
+        self._scheduled: set[str] = set()  # the keys in `due`: each once, however often its Event is reported
+        self._wake = asyncio.Event()
 
     async def run(self) -> None:
         await follow(self._load, self._observe, self._expire)
 
     def _load(self) -> Watcher:
         snapshot = self._store.scan(_PREFIX)
-        self._due = []
+        self.due = []
         self._scheduled = set()
         self._sizes, self._held, self._total = {}, Counter(), 0
         for record in snapshot.records:
@@ -131,12 +133,12 @@ class EventExpiry:
         return self._store.watch(_PREFIX, snapshot.revision)
 
     def _end(self, record: Record) -> datetime:
-        return last_told(record.value, self._clock.now()) + self._lifetime
+        return last_reported(record.value, self._clock.now()) + self._lifetime
 
     def _schedule(self, key: str, when: datetime) -> None:
         if key not in self._scheduled:
             self._scheduled.add(key)
-            heapq.heappush(self._due, (when, key))
+            heapq.heappush(self.due, (when, key))
 
     def _count(self, key: str, size: int) -> None:
         namespace, more = _namespace(key), size - self._sizes.pop(key, 0)
@@ -155,24 +157,24 @@ class EventExpiry:
                     self._schedule(change.record.key, self._end(change.record))
             if self._total > self._most:
                 self._crowded.set()
-            if len(self._due) > 2 * self._store.count(_PREFIX) + _BATCH:
+            if len(self.due) > 2 * self._store.count(_PREFIX) + _BATCH:
                 self._forget_deleted()
-            self._news.set()
+            self._wake.set()
 
     def _forget_deleted(self) -> None:
-        """Events that others deleted would stay in the schedule for their hour."""
-        self._due = [(when, key) for when, key in self._due if self._store.get(key) is not None]
-        heapq.heapify(self._due)
-        self._scheduled = {key for _, key in self._due}
+        """Drops deleted Events from the schedule, where they would otherwise stay for the rest of their hour."""
+        self.due = [(when, key) for when, key in self.due if self._store.get(key) is not None]
+        heapq.heapify(self.due)
+        self._scheduled = {key for _, key in self.due}
 
     async def _expire(self, tasks: asyncio.TaskGroup) -> None:
         tasks.create_task(self._make_room())
         while True:
-            if not self._due:
-                self._news.clear()
-                await self._news.wait()
+            if not self.due:
+                self._wake.clear()
+                await self._wake.wait()
                 continue
-            left = (self._due[0][0] - self._clock.now()).total_seconds()
+            left = (self.due[0][0] - self._clock.now()).total_seconds()
             if left > 0:
                 await self._clock.sleep(min(left, _LONGEST_SLEEP))
                 continue
@@ -181,13 +183,13 @@ class EventExpiry:
     async def _remove_due(self) -> None:
         now = self._clock.now()
         batch: list[str] = []
-        while self._due and self._due[0][0] <= now and len(batch) < _BATCH:
-            batch.append(heapq.heappop(self._due)[1])
+        while self.due and self.due[0][0] <= now and len(batch) < _BATCH:
+            batch.append(heapq.heappop(self.due)[1])
         self._scheduled.difference_update(batch)
         await asyncio.gather(*map(self._remove, batch))
 
     async def _remove(self, key: str) -> None:
-        """Removes the Event, if its time is up: it may have been told again. A change meanwhile schedules it anew."""
+        """Removes the Event if it has expired; schedules it again if it was reported meanwhile, or cannot be deleted now."""
         record = self._store.get(key)
         if record is None:
             return
@@ -202,7 +204,7 @@ class EventExpiry:
         while True:
             await self._crowded.wait()
             self._crowded.clear()
-            keys = too_many(self._due, self._sizes, self._held, self._most)
+            keys = too_many(self.due, self._sizes, self._held, self._most)
             records = [record for record in map(self._store.get, keys) if record is not None]
             for start in range(0, len(records), _BATCH):
                 batch = records[start : start + _BATCH]
@@ -212,7 +214,7 @@ class EventExpiry:
                     break
 
     async def _delete(self, key: str, record: Record) -> bool:
-        """Whether nothing more is to be done for now: it is gone, or has changed, which is observed."""
+        """Returns False if the delete must be retried. An Event that is gone needs nothing, and one that changed is scheduled again."""
         parsed = parse_key(key)
         if parsed is None:
             return True

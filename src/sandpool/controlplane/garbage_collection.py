@@ -1,10 +1,10 @@
-"""Owner-reference collection: what no living owner holds any more is deleted.
+"""The garbage collector: deletes objects that no living owner holds any more.
 
-Level-triggered: the graph only says whom to look at; every decision re-reads the object and its owners from the store and
-writes with uid and resourceVersion, so a lost or late event, a restart or a race costs another look, never an object.
+Level-triggered: the graph only says which objects to check. Every decision re-reads the object and its owners from the store, and every write
+carries uid and resourceVersion as preconditions. So a lost or late event, a restart or a race costs another check, never an object.
 
-A tenant can tie its objects together as it likes, thousands of references each. So every namespace is worked for by a task of its own, a little at
-a time (base/turns.py): what one makes difficult takes long for itself only.
+A tenant can link its objects in any way, with thousands of references each. So every namespace has its own task, which works in small
+portions (base/turns.py): a namespace with many references delays only itself.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _log = logger(__name__)
 _BATCH = 200
 _RETRY = 1.0
 _EACH = 512
-"""Bytes, as turns count them, that a look at an object takes at least."""
+"""The minimum cost of checking one object, in the bytes that base/turns.py counts."""
 _EACH_OWNER = 64
-_PORTION = 4096  # bytes, counted like that, after which a turn is asked for
-_KNOWN = 4096  # owners of which is known what they were like at their revision
+_PORTION = 4096  # work, in the same bytes, between two turns
+_KNOWN = 4096  # owners whose state at their revision is cached
 _SERVED: dict[tuple[str, str], Resource[Any]] = {(each.api_version, each.kind): each for each in kinds.ALL}
-"""As Kubernetes does it, an owner is looked up in the version that the reference names: in one that is not served it is not found,
-and nothing is concluded from that."""
+"""As in Kubernetes, an owner is looked up in the API version that the reference names. If that version is not served, the owner's state is
+unknown and the dependent is left alone."""
 
 
 class Owner(Enum):
-    """What an owner reference points at; those that keep an object alive first."""
+    """The state of an owner. States that keep a dependent alive come first: `_owner_states` relies on the order."""
 
     SOLID = "alive, and not waiting for its dependents"
     UNKNOWN = "of a kind, version or scope that cannot be looked up: left alone"
@@ -61,28 +61,28 @@ class Owner(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """It has what it needs."""
+    """Leave the object: an owner is alive, or cannot be looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disown:
-    """It has a living owner, and references that lead nowhere."""
+    """The object has a living owner: remove its references to other owners that are gone or being deleted."""
 
     uids: frozenset[Uid]
 
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """Nobody holds it. Without a propagation, its own finalizers say what becomes of its dependents."""
+    """No owner is alive: delete the object. Without a propagation, its own finalizers decide about its dependents."""
 
     propagation: Propagation | None = None
 
 
-Fate = Keep | Disown | Collect
+Decision = Keep | Disown | Collect
 
 
-def fate_of(node: Node, owners: dict[Uid, Owner], *, has_dependents: bool) -> Fate:
-    """What becomes of an object whose owners are in these states."""
+def decide(node: Node, owners: dict[Uid, Owner], *, has_dependents: bool) -> Decision:
+    """Decides what to do with an object whose owners are in these states. Pure."""
     states = set(owners.values())
     if not states or node.leaving or Owner.UNKNOWN in states:
         return Keep()
@@ -94,74 +94,76 @@ def fate_of(node: Node, owners: dict[Uid, Owner], *, has_dependents: bool) -> Fa
     return Collect()
 
 
-class Collector:
+class GarbageCollector:
+    """The controller: `run` until cancelled. Objects are enqueued by uid, each at most once."""
+
     def __init__(self, store: Store, objects: Objects, clock: Clock) -> None:
         self._store = store
         self._objects = objects
         self._clock = clock
         self._graph = Graph()
-        self._pending: dict[str, dict[Uid, None]] = {}  # by namespace: whom to look at, in order, each once
-        self._served: set[str] = set()  # namespaces that somebody works for
+        self._pending: dict[str, dict[Uid, None]] = {}  # by namespace: objects to check, in order, each once
+        self._busy: set[str] = set()  # namespaces that have a running task
         self._turns = Turns()
-        self._owners: Recent[Revision, tuple[Uid, bool]] = Recent(_KNOWN, _KNOWN)  # uid, and whether it waits
-        self._news = asyncio.Event()
-        self._trouble = ""  # the last one; on a full disk every object has the same, so it is told once for all of them
+        self._owners: Recent[Revision, tuple[Uid, bool]] = Recent(_KNOWN, _KNOWN)  # uid, and whether it is WAITING
+        self._wake = asyncio.Event()
+        self._last_error = ""  # logged once per batch: on a full disk every object has the same
 
     async def run(self) -> None:
-        await follow(self._load, self._observe, self._work)
+        await follow(self.load, self._observe, self._work)
 
-    def _load(self) -> Watcher:
+    def load(self) -> Watcher:
         snapshot = self._store.scan("")
         self._graph = Graph(snapshot.records)
-        self._ask(self._graph.nodes)
+        self._enqueue(self._graph.nodes)
         return self._store.watch("", snapshot.revision)
 
-    def _ask(self, uids: Iterable[Uid]) -> None:
+    def _enqueue(self, uids: Iterable[Uid]) -> None:
         nodes, pending = self._graph.nodes, self._pending
         for uid in uids:
             node = nodes.get(uid)
-            if node is not None:  # else it is gone, or nobody's
+            if node is not None:  # else it is gone, or has no owners
                 pending.setdefault(_namespace(node), {})[uid] = None
         if pending:
-            self._news.set()
+            self._wake.set()
 
     async def _observe(self, watcher: Watcher) -> None:
         while True:
             for change in await watcher.changes():
                 if touched := self._graph.apply(change):
-                    self._ask(sorted(touched))
+                    self._enqueue(sorted(touched))
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
-        self._served.clear()
+        self._busy.clear()
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._wake.wait()
+            self._wake.clear()
             for namespace in self._pending:
-                if namespace not in self._served:
-                    self._served.add(namespace)
+                if namespace not in self._busy:
+                    self._busy.add(namespace)
                     tasks.create_task(self._serve(namespace, tasks))
 
     async def _serve(self, namespace: str, tasks: asyncio.TaskGroup) -> None:
-        """Works for one namespace until nothing of it is left to look at."""
+        """Works on one namespace until nothing in it is pending."""
         while pending := self._pending.get(namespace):
             batch = list(islice(pending, _BATCH))
             for uid in batch:
                 del pending[uid]
-            doubtful = [uid for uid in batch if not await self._held(uid)]
-            again = [uid for uid in await asyncio.gather(*map(self._judge, doubtful)) if uid is not None]
+            doubtful = [uid for uid in batch if not await self._owned(uid)]
+            again = [uid for uid in await asyncio.gather(*map(self.reconcile, doubtful)) if uid is not None]
             if again:
-                _log.warning("could not collect", objects=len(again), such_as=self._trouble)
-                tasks.create_task(self._ask_later(again))
+                _log.warning("could not collect", objects=len(again), such_as=self._last_error)
+                tasks.create_task(self._enqueue_later(again))
         del self._pending[namespace]
-        self._served.discard(namespace)
+        self._busy.discard(namespace)
 
-    async def _ask_later(self, uids: list[Uid]) -> None:
+    async def _enqueue_later(self, uids: list[Uid]) -> None:
         await self._clock.sleep(_RETRY)
-        self._ask(uids)
+        self._enqueue(uids)
 
-    async def _held(self, uid: Uid) -> bool:
-        """Whether all its owners live, so that nothing is due: seen at once, which is how nearly every look ends. The graph may
-        be behind the store here. Whatever it has not read yet brings us back, if it matters."""
+    async def _owned(self, uid: Uid) -> bool:
+        """Whether all owners are alive, so that there is nothing to do: the usual case. The graph may lag behind the store here; the change
+        that it has not read yet will enqueue the object again if it matters."""
         node = self._graph.nodes.get(uid)
         if node is None:
             return True
@@ -169,12 +171,12 @@ class Collector:
             return False
         await self._turns.take(_namespace(node), _EACH)
         try:
-            return all(state is Owner.SOLID for state in (await self._states(node)).values())
-        except Exception:  # whatever is wrong with it, `_judge` says so
+            return all(state is Owner.SOLID for state in (await self._owner_states(node)).values())
+        except Exception:  # `reconcile` runs into the same error and reports it
             return False
 
-    async def _judge(self, uid: Uid) -> Uid | None:
-        """Looks at one object and does what is due. The uid comes back if it could not be done now."""
+    async def reconcile(self, uid: Uid) -> Uid | None:
+        """Reconciles one object. Returns its uid if that failed and must be retried."""
         node = self._graph.nodes.get(uid)
         record = self._store.get(node.key) if node is not None else None
         if node is None or record is None:
@@ -188,34 +190,34 @@ class Collector:
             return None
         try:
             if node.orphans:
-                await self._release_dependents(node, record)
+                await self._orphan_dependents(node, record)
             elif node.waits:
                 await self._await_dependents(node, record)
             else:
-                await self._settle(node, record)
+                await self._collect_or_disown(node, record)
         except NotFound:
             return None
         except Conflict:
-            self._ask([uid])  # it changed while we looked
+            self._enqueue([uid])  # it changed meanwhile
         except ApiError as error:
-            self._trouble = f"{node.key}: {error}"
+            self._last_error = f"{node.key}: {error}"
             return uid
-        except Exception as error:  # one object that nobody foresaw must not end collection, and the cluster with it
-            self._trouble = f"{node.key}: {error}"
+        except Exception as error:  # one unexpected object must not end collection, and the cluster with it
+            self._last_error = f"{node.key}: {error}"
             _log.error("could not collect", exc=error, key=node.key)
             return uid
         return None
 
-    async def _settle(self, node: Node, record: Record) -> None:
-        owners = await self._states(node)
-        match fate_of(node, owners, has_dependents=self._graph.owns(node.uid)):
+    async def _collect_or_disown(self, node: Node, record: Record) -> None:
+        owners = await self._owner_states(node)
+        match decide(node, owners, has_dependents=self._graph.owns(node.uid)):
             case Disown(uids):
                 await self._write_owners(node, record, lambda reference: reference["uid"] not in uids)
             case Collect(propagation):
                 await self._delete(node, record.revision, propagation)
 
-    async def _states(self, node: Node) -> dict[Uid, Owner]:
-        """Of its owners. Of several references that name one uid, the one that keeps the object counts."""
+    async def _owner_states(self, node: Node) -> dict[Uid, Owner]:
+        """The state of each owner. If several references name one uid, the state that keeps the object alive wins."""
         owners: dict[Uid, Owner] = {}
         work = 0
         for reference in node.owners:
@@ -231,18 +233,18 @@ class Collector:
             elif found is None:
                 state = Owner.ABSENT
             else:
-                uid, waits = known or self._learn(found)
+                uid, waits = known or self._observe_owner(found)
                 state = Owner.ABSENT if uid != reference.uid else Owner.WAITING if waits else Owner.SOLID
             states = (owners.get(reference.uid, Owner.ABSENT), state)
             owners[reference.uid] = next(state for state in Owner if state in states)
         return owners
 
-    def _learn(self, owner: Record) -> tuple[Uid, bool]:
+    def _observe_owner(self, owner: Record) -> tuple[Uid, bool]:
         node = node_of(owner)
         return self._owners.keep(owner.revision, (node.uid, node.waits), 1)
 
-    async def _release_dependents(self, node: Node, record: Record) -> None:
-        """Orphaning: nobody names the leaving object any more, then it may go."""
+    async def _orphan_dependents(self, node: Node, record: Record) -> None:
+        """Orphaning: removes the references to the object from its dependents, then the object's `orphan` finalizer."""
         for dependent in self._graph.dependents(node.uid):
             found = self._store.get(dependent.key)
             if found is None:
@@ -258,7 +260,7 @@ class Collector:
         await self._drop_finalizer(node, record, ORPHAN)
 
     async def _await_dependents(self, node: Node, record: Record) -> None:
-        """Foreground: dependents first. Their removal brings us back here."""
+        """Foreground deletion: blocking dependents are deleted first. Their removal enqueues the owner again."""
         blocking: list[Node] = []
         work = 0
         for dependent in self._graph.dependents(node.uid):
@@ -270,14 +272,14 @@ class Collector:
                 blocking.append(dependent)
         if not blocking:
             await self._drop_finalizer(node, record, FOREGROUND)
-        elif await self._waits_for_itself(node):
+        elif await self._in_cycle(node):
             await self._unblock(node, record)
         else:
-            self._ask(dependent.uid for dependent in blocking if not dependent.waits)
+            self._enqueue(dependent.uid for dependent in blocking if not dependent.waits)
 
-    async def _waits_for_itself(self, node: Node) -> bool:
-        """Whether it is in a circle of owners in which each waits for the next. Whatever closes a circle, be it a deletion or
-        an edit of what is leaving already, is a change of one that is in it, so that one is looked at and sees it."""
+    async def _in_cycle(self, node: Node) -> bool:
+        """Whether the object is part of a cycle of owners that wait for each other. The change that closes a cycle (a deletion, or an edit
+        of an object that is already being deleted) is a change of one of its objects, so that object is reconciled and detects the cycle."""
         seen: set[Uid] = set()
         above = [node]
         work = 0
@@ -298,7 +300,7 @@ class Collector:
         return False
 
     async def _unblock(self, node: Node, record: Record) -> Record:
-        """Its owners need not wait for it any longer."""
+        """Clears blockOwnerDeletion in all its references, so that its owners no longer wait for it."""
         references = decode(record)["metadata"]["ownerReferences"]
         freed = [{**reference, "blockOwnerDeletion": False} for reference in references]
         return await self._patch(node, record, {"ownerReferences": freed})
@@ -326,13 +328,13 @@ class Collector:
 
 
 def _namespace(node: Node) -> str:
-    """Whose turns are taken for it; a kind without namespaces is the operator's."""
+    """The tenant that pays for the object's turns: its namespace. Empty for a cluster-scoped kind, whose work counts as the operator's."""
     _, _, rest = node.key.split("/", 2)
     return rest.rpartition("/")[0]
 
 
 def _key_of_owner(node: Node, reference: OwnerReference) -> str:
-    """Where the reference leads to; empty if that cannot be looked up."""
+    """The key of the owner that a reference names; empty if it cannot be looked up."""
     owner = _SERVED.get((reference.api_version, reference.kind))
     dependent = parse_key(node.key)
     if owner is None or dependent is None:
@@ -344,11 +346,11 @@ def _key_of_owner(node: Node, reference: OwnerReference) -> str:
 
 
 def _blocks(dependent: Node, reference: OwnerReference, owner: Node) -> bool:
-    """Whether the owner waits for the dependent. A reference that does not lead to the owner (from another namespace, say) holds nothing up."""
+    """Whether the owner waits for the dependent. A reference with the owner's uid but another key (from another namespace, say) blocks nothing."""
     return owner.waits and bool(reference.block_owner_deletion) and _key_of_owner(dependent, reference) == owner.key
 
 
 def _place(node: Node) -> tuple[Resource[Any], str, str]:
     parsed = parse_key(node.key)
-    assert parsed is not None, node.key  # only kinds that are served are judged
+    assert parsed is not None, node.key  # only for kinds that are served
     return parsed

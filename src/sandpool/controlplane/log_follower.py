@@ -1,4 +1,4 @@
-"""How the cluster's own controllers keep up with the log: one task reads it, others work, and who fell behind starts over."""
+"""Runs a controller on the store's log: one task observes changes while others work. A reader that falls behind reloads everything."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ async def follow(
     observe: Callable[[Watcher], Coroutine[Any, Any, None]],
     work: Callable[[asyncio.TaskGroup], Coroutine[Any, Any, None]],
 ) -> None:
-    """Until cancelled: `load` looks at everything, then `observe` reads what changes, while `work` does what is due. A
-    reader that fell too far behind loads everything again, which is why nobody need remember more than the present."""
+    """Runs until cancelled: `load` reads everything, then `observe` consumes the changes, while `work` reconciles. After
+    Compacted everything is loaded again, so controllers need to keep only the current state."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(work(tasks))
         while True:

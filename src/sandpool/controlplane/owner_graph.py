@@ -1,7 +1,7 @@
-"""Who depends on whom, as far as the log has been read: the memory of owner-reference collection. Pure.
+"""The garbage collector's graph of owner references, as of the last log entry that was read. Pure.
 
-Only objects that have owners, or that wait for their dependents, are kept. Everything is by uid: a name that lives on with
-another uid is another object.
+It holds only objects that have owners, or that wait for their dependents. Everything is keyed by uid: an object created again under the same
+name is another object.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _owned = msgspec.json.Decoder(_Owned).decode
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
-    """One object as collection sees it."""
+    """The part of an object that the garbage collector needs."""
 
     key: str
     uid: Uid
@@ -41,7 +41,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def kept(self) -> bool:
-        """Whether collection has to know of it."""
+        """Whether the graph holds this object."""
         return bool(self.owners) or self.orphans or self.waits
 
 
@@ -59,7 +59,7 @@ def node_of(record: Record) -> Node:
 
 
 class Graph:
-    """`apply` takes changes in order and answers whose fate is to be judged (again)."""
+    """`apply` takes changes in order and returns the uids of objects to reconcile."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self.nodes: dict[Uid, Node] = {}
@@ -68,7 +68,7 @@ class Graph:
             self._keep(node_of(record))
 
     def dependents(self, uid: Uid) -> tuple[Node, ...]:
-        """In an order that does not depend on the process."""
+        """The objects that name this uid as an owner, sorted by uid, so that simulations are reproducible."""
         return tuple(self.nodes[dependent] for dependent in sorted(self._dependents.get(uid, ())))
 
     def owns(self, uid: Uid) -> bool:
@@ -81,7 +81,7 @@ class Graph:
             self._drop(node.uid)
             return self._touched(before) | self._dependents.get(node.uid, set())
         if node == before or (before is None and not node.kept):
-            return set()  # nearly always
+            return set()  # the usual case
         self._drop(node.uid)
         self._keep(node)
         touched = self._touched(before)
@@ -92,7 +92,7 @@ class Graph:
         return touched
 
     def _touched(self, node: Node | None) -> set[Uid]:
-        """Owners that may have waited for this object."""
+        """The owners in the graph that may be waiting for this object."""
         return {reference.uid for reference in node.owners if reference.uid in self.nodes} if node else set()
 
     def _keep(self, node: Node) -> None:

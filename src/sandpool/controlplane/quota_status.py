@@ -1,6 +1,7 @@
-"""The status of ResourceQuotas: what is allowed and what is used, as it was counted when each write was decided.
+"""The ResourceQuota controller: publishes `status.hard` and `status.used`.
 
-Enforcement does not read it (`objects/quota/ledger.py` counts for itself), so it may come a moment later, and one write tells about many changes.
+Enforcement does not read the status: `objects/quota/ledger.py` counts when each write is decided. So the status may lag a moment, and one write
+covers many changes.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from sandpool.telemetry.log import logger
 
 log = logger(__name__)
 
-PAUSE = 0.2  # seconds between two rounds: a pool that fills is one change
+PAUSE = 0.2  # seconds between two rounds, so that a pool that fills causes one status write
 
 
 class QuotaStatus:
+    """The controller: `run` until cancelled."""
+
     def __init__(self, objects: Objects, clock: Clock, pause: float = PAUSE) -> None:
         self._objects = objects
         self._clock = clock
@@ -45,4 +48,4 @@ class QuotaStatus:
         try:
             await self._objects.patch(kinds.RESOURCE_QUOTAS, namespace, name, patch, subresource="status")
         except NotFound:
-            pass  # it is gone
+            pass  # the quota was deleted

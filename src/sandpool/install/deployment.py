@@ -1,17 +1,16 @@
-"""The controller's Deployment: two replicas of which one acts, as an ordinary user, with nothing that it does not need."""
+"""The controller's Deployment: two replicas, one of them active, as an ordinary user, with minimal privileges."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sandpool.install.labelled import LABELS, SELECTOR, labelled
-from sandpool.install.settings import CONTROLLER, Settings
+from sandpool.install.settings import CONTROLLER, LABELS, SELECTOR, Settings, labelled
 from sandpool.model.container_defaults import STANDARD_LIMITS, STANDARD_REQUESTS
 
 METRICS_PORT = 8080
 HEALTH_PORT = 8081
 CONFIGURATION = "agent-sandbox-config"
-"""A ConfigMap with what the program reads from files (`allowed-label-domains`); there need not be one. The name is the contract's."""
+"""An optional ConfigMap with settings that are read from files (`allowed-label-domains`). Its name is the contract's."""
 CONFIGURATION_FOLDER = "/etc/sandbox-config"
 USER = 65532
 ORDINARY: dict[str, Any] = {
@@ -36,7 +35,7 @@ def deployment(settings: Settings) -> dict[str, Any]:
         "spec": {
             "replicas": 2,
             "selector": {"matchLabels": dict(SELECTOR)},
-            # The new one is ready to take over before the old one lets go of the lease.
+            # The new replica is ready to take over before the old one releases the lease.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(settings)},
         },
@@ -79,7 +78,7 @@ def arguments(settings: Settings) -> list[str]:
 
 
 def spread(selector: dict[str, str]) -> list[dict[str, Any]]:
-    """Over nodes, if possible."""
+    """Topology spread constraints: over nodes, if possible."""
     return [
         {
             "maxSkew": 1,

@@ -1,7 +1,7 @@
-"""The pools that a local cluster begins with, so that the first claim needs no YAML: a hardened template and copies of it.
+"""The first pools of a local cluster, so that the first claim needs no YAML: a hardened template and copies of it.
 
-What is there is the user's: a template is never changed, and a pool only in its size, if that was asked for by name. Whatever
-was interrupted halfway is finished by the next start.
+Existing objects are the user's: a template is never changed, and of a pool only the size, if it was requested by name. An interrupted setup is
+completed by the next start.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ USER: Final = 1000
 HOME: Final = "/workspace"
 ENVIRONMENT: Final = {
     "HOME": HOME,
-    "PYTHONUNBUFFERED": "1",  # what a program prints is seen when it prints it, also if it is ended before its end
+    "PYTHONUNBUFFERED": "1",  # output is visible at once, also if the program is killed
     "PIP_BREAK_SYSTEM_PACKAGES": "1",  # the machine's packages are read-only: pip installs below HOME, whatever its distribution says
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
 }
@@ -34,7 +34,7 @@ ENVIRONMENT: Final = {
 @dataclass(frozen=True, slots=True)
 class FirstPools:
     sizes: Mapping[str, int] = field(default_factory=dict)  # by name; members each
-    scale: bool = False  # also those that are there already
+    scale: bool = False  # also existing pools
 
 
 NO_POOLS: Final = FirstPools()
@@ -42,7 +42,7 @@ STANDARD: Final = FirstPools({"python": 3})
 
 
 async def make_pools(api: Api, wanted: FirstPools) -> None:
-    """What cannot be written now is told, and keeps nobody from the cluster."""
+    """Creates the pools. Failures are logged and do not keep the cluster from starting."""
     for name, size in wanted.sizes.items():
         try:
             await _ensure(api, name, size, wanted.scale)
@@ -61,7 +61,7 @@ async def _ensure(api: Api, name: str, size: int, scale: bool) -> None:
 
 
 async def _make(api: Api, name: str, size: int) -> None:
-    """The template first: a pool without one would say so until it comes."""
+    """The template first: until it exists, a pool would report TemplateNotFound."""
     with suppress(AlreadyExists):
         await api.create(TEMPLATES, template_body(), NAMESPACE)
     with suppress(AlreadyExists):
@@ -73,8 +73,8 @@ def pool_body(name: str, size: int) -> dict[str, Any]:
 
 
 def template_body() -> dict[str, Any]:
-    """The programs of this machine for a user who is not root and has a folder to work in. Limits, the walls of the network and
-    the resolvers are what every template gets that names none."""
+    """The programs of this machine, for a non-root user with a working directory. Limits, network policy and DNS resolvers are the defaults of
+    every template."""
     container = {
         "name": "main",
         "image": "host",

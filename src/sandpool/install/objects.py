@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandpool.install.access import access
 from sandpool.install.deployment import HEALTH_PORT, METRICS_PORT, deployment
-from sandpool.install.labelled import SELECTOR, labelled
 from sandpool.install.router import router
-from sandpool.install.settings import CONTROLLER, Settings
+from sandpool.install.rules import access
+from sandpool.install.settings import CONTROLLER, SELECTOR, Settings, labelled
 from sandpool.model.crds import crds, to_yaml
 
 
 def objects(settings: Settings) -> list[dict[str, Any]]:
-    """Everything but the namespaces to watch: those are there already, or their Roles could not be."""
+    """Everything but the watched namespaces, which must exist already."""
     return [
         _namespace(settings),
         *crds(),
@@ -64,8 +63,8 @@ def _disruption_budget(settings: Settings) -> dict[str, Any]:
 
 
 def _network_policy(settings: Settings) -> dict[str, Any]:
-    """Only metrics and health are reachable. Where it may go itself is left open: the address of the API server differs from
-    cluster to cluster; the chart can close it."""
+    """Ingress: only metrics and health. Egress is open, because the address of the API server differs from cluster to cluster; the chart can
+    restrict it."""
     ports = [{"protocol": "TCP", "port": port} for port in (METRICS_PORT, HEALTH_PORT)]
     return {
         "apiVersion": "networking.k8s.io/v1",

@@ -1,7 +1,7 @@
-"""Before a controller, or a router, starts: does the server answer, does it serve our kinds, may we do what we need to do?
+"""Checks before a controller or a router starts: does the server answer, serve our kinds, and grant the permissions?
 
-Everything wrong is told at once, in one error that names each thing and the next step. What is not wrong costs one list per
-kind and one question per permission, once.
+All problems are reported at once, in one error that names each of them and the next step. The check costs one list per kind and one
+SelfSubjectAccessReview per permission.
 """
 
 from __future__ import annotations
@@ -19,11 +19,8 @@ from sandpool.kube.config import Config
 from sandpool.kube.errors import Forbidden, NotFound, Unauthorized, Unreachable
 from sandpool.kube.expired import expired_credential
 from sandpool.model.kinds import OURS, SANDBOXES
-from sandpool.model.raw import RawObject
+from sandpool.model.metadata import RawObject
 from sandpool.model.resource import Resource
-from sandpool.telemetry.log import logger
-
-log = logger(__name__)
 
 CRDS: Resource[RawObject] = Resource(
     "apiextensions.k8s.io",
@@ -42,7 +39,7 @@ MIGRATE = "docs/how-to/replace-another-controller.md says how to rewrite them"
 
 
 class CannotStart(SandpoolError):
-    """What is missing on the cluster, and what to do about it."""
+    """The cluster lacks something; the message says what, and the next step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +76,7 @@ class Asked:
 
 
 def needed(namespaces: Sequence[str], lease_namespace: str, *, extensions: bool) -> Iterator[Asked]:
-    """No `namespaces` means all. `lease_namespace` is empty where nobody is elected."""
+    """The permissions of a controller. No `namespaces` means all. `lease_namespace` is empty without leader election."""
     for rule in (*CORE, *(EXTENSIONS if extensions else ())):
         for namespace in namespaces or ("",):
             yield from (Asked(rule, verb, namespace) for verb in rule.verbs)
@@ -112,7 +109,7 @@ class Preflight:
     async def check_all(
         self, kinds: Sequence[Resource[Any]], asked: Sequence[Asked], namespaces: Sequence[str], now: datetime
     ) -> None:
-        """That these kinds are served, and all this may be done. Raises CannotStart."""
+        """Checks that these kinds are served and these permissions granted. Raises CannotStart."""
         try:
             wrong = [problem for kind in kinds for problem in await self._served(kind, (*namespaces, "")[0])]
             refused = [each for each, may in zip(asked, await self._may(asked), strict=True) if not may]
@@ -132,7 +129,7 @@ class Preflight:
         return f"{server} does not accept who we are ({error}): {hint} in {source}"
 
     async def _served(self, kind: Resource[Any], namespace: str) -> list[str]:
-        """What is wrong with one kind: whether it is served is one question, how it is stored another."""
+        """The problems of one kind: whether it is served, and how it is stored."""
         name = kind.group_resource
         try:
             await self._api.list(kind, namespace, limit=1)
@@ -140,7 +137,7 @@ class Preflight:
         except NotFound:
             served = False
         except Forbidden:
-            served = True  # told with all permissions
+            served = True  # reported with the permissions
         try:
             definition = await self._api.get(CRDS, name)
         except NotFound:
@@ -155,7 +152,7 @@ class Preflight:
 
 
 def defects(definition: dict[str, Any], version: str) -> Iterator[str]:
-    """Why a definition that is there will not do."""
+    """Why an existing CustomResourceDefinition cannot be used."""
     name = definition["metadata"]["name"]
     versions = {each["name"]: each for each in definition["spec"]["versions"]}
     if not versions.get(version, {}).get("served"):

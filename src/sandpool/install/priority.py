@@ -1,4 +1,4 @@
-"""API Priority and Fairness for the controllers: requests of others do not make claims wait, nor claims the requests of others.
+"""API Priority and Fairness for the controllers, so that other requests do not delay claims, nor claims other requests.
 
 A priority level of their own, in which namespaces take turns, and the lease on the level that the cluster has for leases. Not part of an
 installation unless asked for: it takes concurrency from the levels that are there.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandpool.install.labelled import labelled
-from sandpool.install.settings import CONTROLLER, ROUTER, Settings
+from sandpool.install.settings import CONTROLLER, ROUTER, Settings, labelled
 
 FLOW_CONTROL = "flowcontrol.apiserver.k8s.io"
 SHARES = 100

@@ -1,15 +1,13 @@
-"""The router: two replicas side by side, the Service that clients of the contract look for, its rights, and the right to use sandboxes."""
+"""The router's objects: two replicas, the Service that clients of the contract expect, its permissions, and the role of its users."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from sandpool.install.access import RBAC, granted
 from sandpool.install.deployment import CONFINED, HEALTH_PORT, ORDINARY, probes, spread
-from sandpool.install.labelled import labelled, labels, selector
-from sandpool.install.rules import ROUTER_ACTIVITY, ROUTER_CLUSTER, ROUTER_NAMESPACED, USERS
-from sandpool.install.settings import ROUTER, Settings
+from sandpool.install.rules import RBAC, ROUTER_ACTIVITY, ROUTER_CLUSTER, ROUTER_NAMESPACED, USERS, granted
+from sandpool.install.settings import ROUTER, Settings, labelled, labels, selector
 from sandpool.model.labels import SANDBOX_NAME_HASH
 from sandpool.wire.router_service import PORT, SERVICE
 

@@ -1,9 +1,10 @@
-"""What can be chosen about an installation by command. The Helm chart has more choices; its defaults are the same."""
+"""The options of an installation by command, and the names and labels of its objects. The Helm chart has more options; its defaults are the same."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from sandpool.model.names import dns_label
 from sandpool.version import __version__
@@ -12,7 +13,7 @@ NAME = "sandpool"
 CONTROLLER = "sandpool-controller"
 ROUTER = "sandpool-router"
 NAMESPACE = "agent-sandbox-system"
-"""Where other implementations run, too: the lease excludes them only there, and sandboxes let in the router from there."""
+"""The namespace that other implementations use, too: the lease excludes them only there, and sandboxes admit the router from there."""
 IMAGE = f"{CONTROLLER}:{__version__}"
 
 
@@ -24,7 +25,7 @@ class Settings:
     router: bool = True  # whether a router runs beside the controller
 
     def wrong(self) -> Iterator[str]:
-        """What cannot be installed so, one sentence each."""
+        """The problems of these settings, one sentence each."""
         for flag, name in [
             ("--namespace", self.namespace),
             *(("--watch-namespaces", n) for n in self.watch_namespaces),
@@ -35,3 +36,28 @@ class Settings:
             yield f"--watch-namespaces names {name!r} twice; name it once"
         if not self.image or len(self.image.split()) != 1 or self.image.strip() != self.image:
             yield f"--image {self.image!r} is not the name of an image; write for example registry.example.com/{IMAGE}"
+
+
+def selector(component: str) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/name": NAME,
+        "app.kubernetes.io/instance": NAME,
+        "app.kubernetes.io/component": component,
+    }
+
+
+def labels(component: str) -> dict[str, str]:
+    return {
+        **selector(component),
+        "app.kubernetes.io/version": __version__,
+        "app.kubernetes.io/managed-by": NAME,
+    }
+
+
+SELECTOR = selector("controller")
+LABELS = labels("controller")
+
+
+def labelled(name: str, namespace: str = "", component: str = "controller") -> dict[str, Any]:
+    """The metadata of an object; without a namespace, of a cluster-scoped one."""
+    return {"name": name, **({"namespace": namespace} if namespace else {}), "labels": labels(component)}

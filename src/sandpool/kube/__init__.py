@@ -1,4 +1,4 @@
-"""Talking to an API server: the Api protocol, its errors, the HTTP adapter, kubeconfig and watch parsing.
+"""Talking to an API server: the Api port, its errors, interceptors, the priority policy, the HTTP adapter, kubeconfig and watch parsing.
 
-What may live here: the port that everything above sees, and its adapter to a remote server. It knows no controllers.
+What may live here: the port that everything above uses, wrappers of it, and its adapter to a remote server. It knows no controllers.
 """

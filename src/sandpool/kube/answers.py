@@ -1,4 +1,4 @@
-"""What comes back from a server, read: objects, pages and refusals. Whatever cannot be read is Unreadable."""
+"""Parses answers of an API server: objects, pages and errors. Whatever cannot be parsed raises Unreadable."""
 
 from __future__ import annotations
 
@@ -65,8 +65,9 @@ def read_page(resource: Resource[T], body: bytes) -> Page[T]:
 
 
 def read_deleted(resource: Resource[T], body: bytes) -> T | None:
-    """A delete answers with a Status, or with the object: as it was last if it is gone, marked if something holds it.
-    A pod that is gone at once is marked too, but with a grace period of 0; a namespace has none and is held."""
+    """The object that a delete left behind, or None. A delete answers with a Status, or with the object: its last state if it is gone, or marked
+    for deletion if finalizers or a grace period keep it. A pod that is gone at once is marked too, with a grace period of 0; a namespace has
+    no grace period and stays."""
 
     def deleted() -> T | None:
         answer = _KIND.decode(body)
@@ -81,15 +82,15 @@ def read_deleted(resource: Resource[T], body: bytes) -> T | None:
 
 
 def read_status(code: int, body: bytes, retry_after: int | None = None) -> ApiError:
-    """The refusal that a body stands for. Proxies answer with anything: what is no Status counts by its code."""
+    """The error of an answer. Proxies answer with anything: a body that is no Status counts by its code."""
     try:
         status = _STATUS.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         status = _Status()
     if status.kind != "Status":
         text = body[:200].decode("utf-8", "replace").strip()
-        said = f": {text}" if text else ""
-        return from_status(code, {"message": f"the server answered {code}{said}"}, retry_after)
+        detail = f": {text}" if text else ""
+        return from_status(code, {"message": f"the server answered {code}{detail}"}, retry_after)
     fields: dict[str, Any] = msgspec.to_builtins(status)
     return from_status(code, fields, retry_after)
 

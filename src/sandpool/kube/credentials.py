@@ -1,4 +1,4 @@
-"""What a request shows to prove who we are, and how it is renewed.
+"""The credentials that a request carries, and how they are renewed.
 
 A credential is a value; a source hands out the current one. Sources differ only in where it comes from: fixed, files
 that rotate, a plugin. After a 401 the transport asks its source to renew the one it used; of many requests that were
@@ -14,9 +14,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from sandpool.base.secret import Secret
-from sandpool.kube.config import Config, Exec, Pem, User
+from sandpool.kube.config import Config, Exec, Pem, User, read_text
 from sandpool.kube.errors import ConfigError
-from sandpool.kube.files import read_text
 
 if TYPE_CHECKING:  # a clock brings asyncio, which the synchronous SDK does without
     from sandpool.base.clock import Clock
@@ -26,22 +25,28 @@ FILE_AGE = 60.0
 """Seconds after which files are read again: kubelets replace a token long before it expires."""
 
 LEEWAY = timedelta(seconds=10)
-"""A plugin's credential is not used in the last moments of its life."""
+"""A plugin's credential is renewed this long before it expires."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
+    """A client certificate and its key, in PEM."""
+
     chain: Secret
     key: Secret
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
+    """What one request carries: headers, a client certificate, or both."""
+
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     certificate: Certificate | None = None
 
 
 class Source(Protocol):
+    """Hands out the current credential, and renews it."""
+
     async def current(self) -> Credential: ...
 
     async def renew(self, used: Credential) -> bool:
@@ -60,7 +65,7 @@ def credentials_for(config: Config, clock: Clock, env: Mapping[str, str]) -> Sou
 
 
 def read_credential(user: User) -> Credential:
-    """What the user shows now; reads the files that it names."""
+    """The present credential of a user; reads the files that it names."""
     headers = user.headers
     token = user.token
     if user.token_file:
@@ -81,7 +86,7 @@ def read_credential(user: User) -> Credential:
 
 
 class Fixed:
-    """Never changes."""
+    """A credential that never changes."""
 
     def __init__(self, credential: Credential) -> None:
         self._credential = credential
@@ -94,7 +99,7 @@ class Fixed:
 
 
 class FromFiles:
-    """Read again once a minute and after a refusal. A file that cannot be read later does not undo what was read."""
+    """Credentials from files, read again once a minute and after a 401. If a file cannot be read later, the last value stays."""
 
     def __init__(self, user: User, clock: Clock) -> None:
         self._user = user
@@ -117,16 +122,16 @@ class FromFiles:
         try:
             fresh = read_credential(self._user)
         except ConfigError:
-            return  # rotation in progress; the server has the last word about the old one
+            return  # rotation in progress; the server decides about the old one
         if fresh != self._credential:
             self._credential = fresh
 
 
 class FromPlugin:
-    """Asks the plugin when there is nothing yet, when what it gave expires, and after a refusal."""
+    """Credentials from a plugin: runs it at first use, when its credential expires, and after a 401."""
 
     def __init__(self, user: User, spec: Exec, clock: Clock, env: Mapping[str, str]) -> None:
-        import asyncio  # here: who has no event loop reads this module, too, and should not pay for it
+        import asyncio  # here: the synchronous SDK imports this module and needs no event loop
 
         self._user = user
         self._spec = spec
@@ -147,7 +152,7 @@ class FromPlugin:
 
     async def renew(self, used: Credential) -> bool:
         async with self._asking:
-            # Compared by identity: a plugin that gives the same token again was asked, and that is enough.
+            # Compared by identity: if the plugin issues the same token again, the retry is still worth it.
             if self._credential is used:
                 await self._ask()
             return self._credential is not used

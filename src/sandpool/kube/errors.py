@@ -1,7 +1,7 @@
-"""What an API server can answer instead of what was asked.
+"""The errors of an API server, and of the way to it.
 
 SandpoolError (base/errors.py)
-├── ApiError(status, reason, message, causes)   what an API server said, or would have
+├── ApiError(status, reason, message, causes)   an error response of an API server
 │   ├── BadRequest 400          ├── Unauthorized 401       ├── Forbidden 403        ├── NotFound 404
 │   ├── MethodNotAllowed 405    ├── NotAcceptable 406      ├── Conflict 409         ├── AlreadyExists 409
 │   ├── Gone 410 (relist)       ├── RequestTooLarge 413    ├── UnsupportedMedia 415 ├── Invalid 422
@@ -52,7 +52,7 @@ class Cause:
 
 
 class ApiError(SandpoolError):
-    """An answer of an API server that is not success. One subclass for each reason that somebody branches on."""
+    """An answer of an API server that is not success. One subclass for each reason that callers distinguish."""
 
     status: ClassVar[int] = 500
     reason: ClassVar[str] = "InternalError"

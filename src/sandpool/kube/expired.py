@@ -1,4 +1,4 @@
-"""Why a server may have refused a credential: what its certificate or token says about its own end. For messages only."""
+"""Tells from a certificate or token itself whether it has expired. For error messages only."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Claims(msgspec.Struct):
 
 
 def _token_end(credential: Credential) -> datetime | None:
-    """Of a token that is a JWT, as those of service accounts are. Nothing here verifies it: it is our own."""
+    """The expiry of a token that is a JWT, as those of service accounts are. It is not verified: it is our own."""
     token = dict(credential.headers).get("Authorization", "").removeprefix("Bearer ")
     parts = token.split(".")
     if len(parts) != 3:

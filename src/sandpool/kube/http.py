@@ -1,9 +1,9 @@
-"""The Api of a server reached over HTTP: verbs become calls, calls pass the gate and the wire, answers become objects.
+"""The Api of a server over HTTP: calls become requests, requests pass the priority gate, answers become objects.
 
-It asks again only what was surely not processed (retry.py). All lanes share one set of connections: a call takes
-the lane of its context (`lanes.lane_of`), refined by `sort`, unless `in_lane` gave this Api one of its own. The gate learns what became
-of every write. Close it when done, or use it as a context manager. `told` hears of every call once it has ended: verb, resource, `ok` or
-the error's name, seconds.
+It retries only calls that were certainly not processed (retry.py). All priorities share one set of connections: a call has
+the priority of its context, refined by `sort`, unless `with_priority` gave this Api one of its own. The gate learns the outcome
+of every write. Close it when done, or use it as a context manager. `called` is called after every call with its verb, resource,
+`ok` or the error's name, and seconds.
 """
 
 from __future__ import annotations
@@ -17,69 +17,65 @@ from typing import Any, Final, Generic, Self, TypeVar
 from sandpool.base.clock import Clock
 from sandpool.base.rate_limit import TokenBucket
 from sandpool.kube.answers import read_deleted, read_object, read_page
-from sandpool.kube.api import Event, Page, Preconditions, Propagation
-from sandpool.kube.calls import (
-    Call,
-    create_call,
-    delete_call,
-    get_call,
-    list_call,
-    patch_call,
-    watch_call,
-)
+from sandpool.kube.api import Api, Call, Event, Verb
 from sandpool.kube.config import Config
 from sandpool.kube.credentials import Source, credentials_for
 from sandpool.kube.errors import ApiError, Refused, TooManyRequests, Unreachable, Unreadable, Untrusted
-from sandpool.kube.lanes import Lane, LaneGate, present_lane
 from sandpool.kube.pacing import Outcome, Pacer
+from sandpool.kube.priority import Priority, current_priority
+from sandpool.kube.priority_gate import PriorityGate
+from sandpool.kube.requests import HttpRequest, request_of
 from sandpool.kube.retry import RetryPolicy, pause
 from sandpool.kube.transport import Limits, Stream, Transport
 from sandpool.kube.watch import WatchParser
 from sandpool.model.codec import decode
-from sandpool.model.metadata import NO_REVISION, Object, Revision
-from sandpool.model.patches import Patch
+from sandpool.model.metadata import NO_REVISION, Object
 from sandpool.model.resource import Resource
 
 T = TypeVar("T", bound=Object)
 R = TypeVar("R")
-Told = Callable[[str, str, str, float], object]
-Sort = Callable[[Lane, str, Resource[Any]], Lane]
-"""The lane of a write: from that of its context, its verb and its resource."""
+Called = Callable[[str, str, str, float], object]
+Sort = Callable[[Priority, str, Resource[Any]], Priority]
+"""The priority of a write: from that of its context, its verb and its resource."""
 LONG: Final = 1.0
-"""Seconds. An internal error that took so long is a server that could not, not one that would not."""
+"""Seconds. An internal error (500) that took this long means an overloaded server, not a rejected request."""
 
 
-def _nobody(verb: str, resource: str, outcome: str, seconds: float) -> None:
+def _ignore(verb: str, resource: str, outcome: str, seconds: float) -> None:
     return None
 
 
-def _as_it_came(lane: Lane, verb: str, resource: Resource[Any]) -> Lane:
-    return lane
+def _unchanged(priority: Priority, verb: str, resource: Resource[Any]) -> Priority:
+    return priority
 
 
-class HttpApi:
+class HttpApi(Api):
+    """An Api over HTTP. Close it when done."""
+
     def __init__(
         self,
         transport: Transport,
-        gate: LaneGate,
+        gate: PriorityGate,
         policy: RetryPolicy,
         clock: Clock,
         draw: Callable[[], float],
-        lane: Lane | None = None,
-        told: Told = _nobody,
-        sort: Sort = _as_it_came,
+        priority: Priority | None = None,
+        called: Called = _ignore,
+        sort: Sort = _unchanged,
     ) -> None:
         self._transport = transport
         self.gate = gate
         self._policy = policy
         self._clock = clock
         self._draw = draw
-        self._lane = lane
-        self._told = told
+        self._priority = priority
+        self._called = called
         self._sort = sort
 
-    def in_lane(self, lane: Lane) -> HttpApi:
-        return HttpApi(self._transport, self.gate, self._policy, self._clock, self._draw, lane, self._told, self._sort)
+    def with_priority(self, priority: Priority) -> HttpApi:
+        return HttpApi(
+            self._transport, self.gate, self._policy, self._clock, self._draw, priority, self._called, self._sort
+        )
 
     async def close(self) -> None:
         await self._transport.close()
@@ -90,120 +86,80 @@ class HttpApi:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
-        return read_object(resource, await self._call("get", resource, get_call(resource, name, namespace)))
-
-    async def list(
-        self,
-        resource: Resource[T],
-        namespace: str = "",
-        *,
-        labels: str = "",
-        fields: str = "",
-        limit: int = 0,
-        after: str = "",
-    ) -> Page[T]:
-        call = list_call(resource, namespace, labels, fields, limit, after)
-        return read_page(resource, await self._call("list", resource, call))
+    async def send(self, call: Call) -> Any:
+        request = request_of(call)
+        body = await self._persist(call, request, partial(self._transport.send, request))
+        if call.verb is Verb.LIST:
+            return read_page(call.resource, body)
+        if call.verb is Verb.DELETE:
+            return read_deleted(call.resource, body)
+        return read_object(call.resource, body)
 
     @asynccontextmanager
-    async def watch(
-        self,
-        resource: Resource[T],
-        namespace: str = "",
-        *,
-        labels: str = "",
-        fields: str = "",
-        since: Revision | None = None,
-        initial: bool = False,
-        timeout: float | None = None,
-    ) -> AsyncIterator[AsyncIterator[Event[T]]]:
-        call = watch_call(resource, namespace, labels, fields, since, initial, timeout)
-        stream = await self._persist("watch", resource, call, partial(self._transport.open, call, timeout))
+    async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Event[Any]]]:
+        request, options = request_of(call), call.list_options
+        stream = await self._persist(call, request, partial(self._transport.open, request, options.timeout))
         try:
-            yield _Events(stream, WatchParser(partial(decode, resource), since or NO_REVISION))
+            yield _Events(stream, WatchParser(partial(decode, call.resource), options.since or NO_REVISION))
         finally:
             stream.close()
 
-    async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T:
-        return read_object(resource, await self._call("create", resource, create_call(resource, namespace, body)))
-
-    async def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        call = patch_call(resource, name, namespace, patch)
-        return read_object(resource, await self._call("patch", resource, call))
-
-    async def patch_status(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        call = patch_call(resource, name, namespace, patch, "status")
-        return read_object(resource, await self._call("patch_status", resource, call))
-
-    async def delete(
-        self,
-        resource: Resource[T],
-        name: str,
-        namespace: str = "",
-        *,
-        preconditions: Preconditions | None = None,
-        propagation: Propagation | None = None,
-        grace: int | None = None,
-    ) -> T | None:
-        call = delete_call(resource, name, namespace, preconditions, propagation, grace)
-        return read_deleted(resource, await self._call("delete", resource, call))
-
-    async def _call(self, verb: str, resource: Resource[Any], call: Call) -> bytes:
-        return await self._persist(verb, resource, call, partial(self._transport.send, call))
-
-    async def _persist(self, verb: str, resource: Resource[Any], call: Call, attempt: Callable[[], Awaitable[R]]) -> R:
-        """Make the call until it is processed or there is no point. No place is held while it pauses."""
+    async def _persist(self, call: Call, request: HttpRequest, attempt: Callable[[], Awaitable[R]]) -> R:
+        """Retry the call until it is processed or retrying is pointless. It holds no place in the gate while it pauses."""
+        verb, resource = call.verb, call.resource
         started, refusals, early, outcome, went = self._clock.monotonic(), 0, 0, "ok", False
-        lane = self._lane if self._lane is not None else self._sort(present_lane(), verb, resource)
+        priority = self._priority if self._priority is not None else self._sort(current_priority(), verb, resource)
         try:
-            arrival = await self.gate.enter(lane, call.writes)
+            arrival = await self.gate.enter(priority, request.writes)
             while True:
                 try:
-                    if call.writes:
+                    if request.writes:
                         return await self._learned(f"{verb} {resource.group_resource}", attempt, own=went and early > 1)
                     return await attempt()
                 except (TooManyRequests, Refused) as error:
                     refusals += 1
-                    wait = self._pause(call, error, refusals - early, self._clock.monotonic() - started)
+                    wait = self._pause(request, error, refusals - early, self._clock.monotonic() - started)
                     if wait is None:
                         raise
                 finally:
-                    if call.writes:
-                        self.gate.leave(lane)
-                if call.writes:
-                    went = await self.gate.enter_again(lane, arrival, early, wait)
+                    if request.writes:
+                        self.gate.leave(priority)
+                if request.writes:
+                    went = await self.gate.enter_again(priority, arrival, early, wait)
                     early += went
                 else:
                     await self._clock.sleep(wait)
-                    await self.gate.enter(lane, False, arrival)
+                    await self.gate.enter(priority, False, arrival)
         except BaseException as error:
             outcome = type(error).__name__
             raise
         finally:
-            self._told(verb, resource.group_resource, outcome, self._clock.monotonic() - started)
+            self._called(verb, resource.group_resource, outcome, self._clock.monotonic() - started)
 
-    def _pause(self, call: Call, error: TooManyRequests | Refused, tries: int, elapsed: float) -> float | None:
-        """What went before its time, instead of another one, is no try. Only a write has a place in line to lose by giving up."""
-        policy = self._policy if call.writes else replace(self._policy, throttled=0.0)
+    def _pause(
+        self, request: HttpRequest, error: TooManyRequests | Refused, tries: int, elapsed: float
+    ) -> float | None:
+        """Seconds to pause before a retry; None: give up. `tries` does not count writes that were sent early instead of another one. Reads have no place in
+        a queue to lose, so they give up sooner."""
+        policy = self._policy if request.writes else replace(self._policy, throttled=0.0)
         return pause(policy, error, tries, elapsed, self._draw())
 
     async def _learned(self, kind: str, attempt: Callable[[], Awaitable[R]], *, own: bool) -> R:
-        """One write, of whose end the gate learns. `own`: others were served while it was refused, again and again."""
+        """One write, whose outcome is recorded in the gate. `own`: it was refused repeatedly while others were served."""
         sent = self._clock.monotonic()
         try:
             answer = await attempt()
         except Exception as error:
             judged = judge(error, self._clock.monotonic() - sent)
             if judged is not None:
-                self.gate.learn(kind, judged, sent, float(getattr(error, "retry_after", None) or 0), own=own)
+                self.gate.record(kind, judged, sent, float(getattr(error, "retry_after", None) or 0), own=own)
             raise
-        self.gate.learn(kind, Outcome.SERVED, sent)
+        self.gate.record(kind, Outcome.SERVED, sent)
         return answer
 
 
 def judge(error: Exception, seconds: float) -> Outcome | None:
-    """What an answer that is not success says about how busy the server is. None: nothing, it is about the request."""
+    """What an error says about how busy the server is. None: nothing, it is about the request."""
     if isinstance(error, TooManyRequests):
         return Outcome.THROTTLED
     if isinstance(error, (Untrusted, Unreadable)):
@@ -216,7 +172,7 @@ def judge(error: Exception, seconds: float) -> Outcome | None:
 
 
 class _Events(Generic[T]):
-    """The events of one watch, in order; then its end, or what ended it."""
+    """The events of one watch, in order, until it ends or fails."""
 
     def __init__(self, stream: Stream, parser: WatchParser[T]) -> None:
         self._stream = stream
@@ -255,11 +211,11 @@ def connect(
     burst: int = 1,
     width: int = 50,
     pacer: Pacer | None = None,
-    told: Told = _nobody,
-    sort: Sort = _as_it_came,
+    called: Called = _ignore,
+    sort: Sort = _unchanged,
 ) -> HttpApi:
     """An Api for the server of `config`. Nothing is sent yet. `draw` gives numbers from [0, 1), for jitter. Writes in flight are
     at most `width`; with a `pacer` they are as many as the server answers well."""
     source: Source = credentials_for(config, clock, env)
-    gate = LaneGate(clock, width=width, bucket=TokenBucket(qps, burst), pacer=pacer)
-    return HttpApi(Transport(config.cluster, source, limits), gate, policy, clock, draw, told=told, sort=sort)
+    gate = PriorityGate(clock, width=width, bucket=TokenBucket(qps, burst), pacer=pacer)
+    return HttpApi(Transport(config.cluster, source, limits), gate, policy, clock, draw, called=called, sort=sort)

@@ -1,5 +1,7 @@
-"""The cluster that runs on this machine, found by its data directory. It says where it is in `running.json`, which is true only
-while the kernel lock of the directory is held: a crash never leaves a stale one.
+"""Finds the cluster that runs on this machine by its data directory.
+
+The cluster writes where it listens to `running.json`. That file counts only while the kernel lock of the directory is held, so a crash never
+leaves a stale one.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ FLOCK = "hhqqi4x"  # struct flock on 64-bit Linux: l_type, l_whence, l_start, l_
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """What a running cluster tells about itself."""
+    """What a running cluster publishes about itself."""
 
     pid: int
     api: str
@@ -27,13 +29,13 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     started: str
     backend: str = "none"
-    disk_reserve: int = 0  # bytes of the data directory's file system that are kept back
+    disk_reserve: int = 0  # reserved bytes of the data directory's file system
     router: str = ""  # its base address; empty where there is nothing to reach
-    unheld: tuple[str, ...] = ()  # limits of pods that this machine does not hold: cpu, memory, pids, storage, io
+    unheld: tuple[str, ...] = ()  # limits of pods that this machine cannot enforce: cpu, memory, pids, storage, io
 
 
 def default_data_dir() -> Path:
-    """$SANDPOOL_DATA_DIR, else `sandpool` under the user's data folder."""
+    """$SANDPOOL_DATA_DIR, else `sandpool` under the user's data directory."""
     if chosen := os.environ.get("SANDPOOL_DATA_DIR"):
         return Path(chosen)
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
@@ -41,7 +43,7 @@ def default_data_dir() -> Path:
 
 
 def lock_holder(root: Path) -> int | None:
-    """The process that holds a data directory now (0: not known yet); None if nobody does. Raises OSError."""
+    """The pid of the process that holds the lock of a data directory (0: not known yet); None if there is none. Raises OSError."""
     try:
         with (root / "lock").open("rb") as file:
             probe = struct.pack(FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
@@ -55,7 +57,7 @@ def lock_holder(root: Path) -> int | None:
 
 
 def read_running(root: Path) -> Running | None:
-    """What the cluster of a data directory says about itself; None if none runs (or it is still starting)."""
+    """What the cluster of a data directory has published; None if none runs (or it is still starting)."""
     if lock_holder(root) is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""How many writes may be under way at once, learned from what the server answers. Pure: a view and an answer in, a view out.
+"""How many writes may be in flight at once, learned from the answers of the server. Pure: a view and an answer in, a view out.
 
 The limit follows three signals:
 
@@ -22,27 +22,29 @@ from math import inf, sqrt
 from typing import Final
 
 TOLERATED: Final = 2.0
-"""How many times as long as in the last probe answers may take on average before the limit shrinks."""
+"""Factor by which the average latency may exceed that of the last probe before the limit shrinks."""
 OUTLIER: Final = 10.0
-"""No single answer counts for more than so many of the last probe: one pause of the server is not its rate."""
+"""A single answer counts for at most this many times the latency of the last probe: one pause of the server is not its rate."""
 SHORTEST_ROUND: Final = 4
 """Answers, at least, before the latency is judged."""
 RISE: Final = 60.0
-"""Seconds in which a floor doubles if nothing is as fast as it was."""
+"""Seconds in which a floor doubles if no answer is as fast."""
 LEAST_FLOOR: Final = 0.002
 """Seconds. Below this, differences are those of our own event loop."""
 PROBE_EVERY: Final = 15.0
-"""Seconds of much to do between two probes."""
+"""Seconds under load between two probes."""
 PROBED: Final = 12
-"""Answers that a probe waits for, besides those that were under way when it began."""
+"""Answers that a probe waits for, besides those of writes that were in flight when it began."""
 LONGEST_PROBE: Final = 0.25
-"""Seconds after which two answers are enough: a slow server must not be kept idle by asking."""
+"""Seconds after which two answers are enough: probing must not keep a slow server idle."""
 WIDENING: Final = 5.0
 """Seconds in which a ceiling that was found by a refusal doubles."""
 SHORTEST_HOLD, LONGEST_HOLD = 1.0, 30.0
 
 
 class Outcome(Enum):
+    """What the answer to a write says about the server."""
+
     SERVED = "served"
     THROTTLED = "throttled"  # 429
     FAILED = "failed"  # the server could not, or did not answer
@@ -50,6 +52,8 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """The end of one write."""
+
     outcome: Outcome
     sent: float  # when
     slowness: float = 1.0  # its time divided by the floor of its kind, if it was served
@@ -59,6 +63,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
+    """Where the limit of writes in flight starts, and between which values it stays."""
+
     most: int = 50
     start: int = 20
     least: int = 1
@@ -66,6 +72,8 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class View:
+    """What has been learned about the server so far."""
+
     limit: float
     lowered: float = -inf  # when; what was sent until then says nothing about the limit since
     count: int = 0  # answers of this round
@@ -101,7 +109,7 @@ def first_view(bounds: Bounds) -> View:
 
 
 def next_floor(floor: Floor | None, seconds: float, now: float) -> Floor:
-    """What the floor is after an answer that took so long."""
+    """The floor after an answer that took this long."""
     seconds = max(seconds, LEAST_FLOOR)
     if floor is None:
         return Floor(seconds, now)
@@ -110,7 +118,7 @@ def next_floor(floor: Floor | None, seconds: float, now: float) -> Floor:
 
 
 def next_view(view: View, answer: Answer, bounds: Bounds, now: float) -> View:
-    """What one answer teaches."""
+    """The view after one more answer."""
     if answer.outcome is Outcome.THROTTLED:
         return _throttled(view, answer, bounds, now)
     if answer.outcome is Outcome.FAILED:
@@ -132,7 +140,7 @@ def next_view(view: View, answer: Answer, bounds: Bounds, now: float) -> View:
 
 
 def _judged(view: View, slowness: float, bounds: Bounds, now: float) -> View:
-    """A round is over: as many answers as may be under way."""
+    """Adjusts the limit at the end of a round, which is as many answers as writes may be in flight."""
     kept = max(0.5, min(1.0, TOLERATED * view.base / max(slowness, 1e-9)))
     ceiling = max(view.limit, min(float(bounds.most), _widened(view, now)))
     limit = max(float(bounds.least), min(view.limit * kept + sqrt(view.limit), ceiling))
@@ -143,7 +151,7 @@ def _judged(view: View, slowness: float, bounds: Bounds, now: float) -> View:
 
 
 def _widened(view: View, now: float) -> float:
-    """How far the limit may grow at most, since it was refused."""
+    """How far the limit may have grown since the last 429."""
     widened: float = 2.0 ** min(50.0, (now - view.ceiling_at) / WIDENING)
     return view.ceiling * widened
 
@@ -166,7 +174,7 @@ def _lowered(view: View, answer: Answer, factor: float, bounds: Bounds, now: flo
 
 
 class Pacer:
-    """Keeps the view and the floors; what it counted is for metrics."""
+    """Holds the view and the floors, and counts for metrics."""
 
     def __init__(self, bounds: Bounds = Bounds()) -> None:
         self._bounds = bounds
@@ -175,7 +183,7 @@ class Pacer:
         self.throttled = 0  # answers of 429
         self.lowered = dict.fromkeys(("throttled", "failed", "slow"), 0)
 
-    def hear(
+    def record(
         self,
         kind: str,
         outcome: Outcome,

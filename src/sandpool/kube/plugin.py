@@ -66,7 +66,7 @@ def find_plugin(spec: Exec, env: Mapping[str, str]) -> str:
 
 
 def exec_info(spec: Exec, interactive: bool) -> str:
-    """What the plugin is told, in KUBERNETES_EXEC_INFO."""
+    """The value of KUBERNETES_EXEC_INFO, which the plugin reads."""
     about: dict[str, Any] = {"interactive": interactive}
     if spec.cluster is not None:
         about["cluster"] = spec.cluster
@@ -113,7 +113,7 @@ def talks(spec: Exec) -> bool:
 
 
 async def _output(spec: Exec, executable: str, env: Mapping[str, str], interactive: bool, patience: float) -> bytes:
-    import asyncio  # here: who has no event loop reads this module, too, and should not pay for it
+    import asyncio  # here: the synchronous SDK imports this module and needs no event loop
 
     try:
         process = await asyncio.create_subprocess_exec(

@@ -1,19 +1,22 @@
-"""When to ask again: only what was surely not processed, a few times, for a short while. A pure decision.
+"""When to retry a call: only if it was certainly not processed, a few times, for a short while. Pure.
 
-A server that is busy (429) says when to come back; a connection that was never made is tried with growing pauses. A
-timeout or a lost answer is never tried again here: whoever asked must look first whether it happened.
+A server that is busy (429) says when to retry; a connection that was never made is retried with growing pauses. A
+timeout or a lost answer is never retried here: the caller must first check whether the call took effect.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sandpool.base.backoff import doubled
 from sandpool.base.errors import SandpoolError
 from sandpool.kube.errors import Refused, TooManyRequests, Untrusted
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
+    """How often and for how long a call is retried."""
+
     attempts: int = 6  # in all
     budget: float = 10.0  # seconds, from the first attempt to the start of the last
     first: float = 0.1  # the first pause after a refused connection
@@ -26,9 +29,9 @@ def pause(policy: RetryPolicy, error: SandpoolError, attempt: int, elapsed: floa
     lasting = isinstance(error, TooManyRequests) and policy.throttled > 0
     if attempt >= policy.attempts and not lasting:
         return None
-    backoff = min(policy.longest, policy.first * 2.0 ** min(30, attempt - 1))
+    backoff = doubled(policy.first, attempt - 1, policy.longest)
     if isinstance(error, TooManyRequests):
-        # Never before the server said; a little after, so that those who were refused together come back apart.
+        # Never before Retry-After; a little later, so that clients refused together do not come back together.
         asked = float(max(0, error.retry_after)) if error.retry_after is not None else 0.0
         wait = asked + backoff * draw if asked else backoff * (0.5 + draw / 2)
     elif isinstance(error, Refused) and not isinstance(error, Untrusted):

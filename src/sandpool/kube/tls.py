@@ -1,4 +1,4 @@
-"""TLS contexts: whom to trust, the certificate to show, and what strangers may make us compute."""
+"""TLS contexts: which authorities to trust, which certificate to present, and which ciphers are cheap enough to offer to untrusted peers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def tls_context(cluster: Cluster, certificate: Certificate | None) -> ssl.SSLCon
 
 
 def agree_cheaply(context: ssl.SSLContext) -> ssl.SSLContext:
-    """For servers, and for clients of strangers: the other side may choose how keys are agreed on, and with numbers of 8,192 bits one
-    handshake takes a quarter of a second, in which nobody else is served. So there is one curve, which everybody has, and nothing is
-    agreed on twice."""
+    """For servers, and for clients of untrusted servers. The peer may choose the key agreement, and with 8,192-bit parameters one handshake takes
+    a quarter of a second, in which no other request is served. So only one curve is offered, which every client supports, and
+    renegotiation is off."""
     context.set_ecdh_curve("prime256v1")
     context.set_ciphers("ECDH+AESGCM:ECDH+CHACHA20:ECDH+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESCCM")
     context.options |= ssl.OP_NO_RENEGOTIATION

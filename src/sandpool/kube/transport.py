@@ -1,8 +1,8 @@
 """Bytes to and from an API server: connections, timeouts, size limits, credentials. The only file that knows aiohttp.
 
 Watches have connections of their own, so that a burst of writes never waits behind them nor they behind it. Each call
-is sent once; a 401 was surely not processed, so it is sent a second time if the credential could be renewed. Whatever
-goes wrong on the way is Refused (surely not processed), Untrusted, Unreadable or Unreachable (nobody knows).
+is sent once; a request that got 401 was not processed, so it is sent again if the credential could be renewed. Errors on
+the way are Refused (certainly not processed), Untrusted, Unreadable or Unreachable (unknown whether it was processed).
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from yarl import URL
 
 from sandpool.base.errors import SandpoolError
 from sandpool.kube.answers import read_status
-from sandpool.kube.calls import JSON, Call
 from sandpool.kube.config import Cluster
 from sandpool.kube.credentials import Credential, Source
 from sandpool.kube.errors import Refused, Unauthorized, Unreachable, Unreadable, Untrusted
+from sandpool.kube.requests import JSON, HttpRequest
 from sandpool.kube.tls import tls_context
 from sandpool.version import __version__
 
-LARGE = 1 << 20  # bytes; aiohttp wants larger bodies as a stream
+LARGE = 1 << 20  # bytes; larger bodies are passed to aiohttp as a stream
 SLACK = 15.0  # seconds that a watch may outlive the end that the server was asked for
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """Timeouts, sizes and numbers of connections to one server."""
+
     request: float = 30.0  # seconds for a whole request
     write: float = 6.5  # likewise if it writes: no longer than a lease is held, so that no write outlives leadership
     connect: float = 10.0  # seconds for a place among the connections and a new one
@@ -41,21 +43,21 @@ class Limits:
 
 
 class Stream:
-    """The body of a watch as it comes."""
+    """The body of a watch, in chunks as they arrive."""
 
-    def __init__(self, response: aiohttp.ClientResponse, call: Call) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, request: HttpRequest) -> None:
         self._response = response
-        self._call = call
+        self._request = request
 
     async def chunk(self) -> bytes:
         """The next bytes; none at the end."""
         try:
             return await self._response.content.readany()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise _failure(self._call, error) from error
+            raise _failure(self._request, error) from error
 
     def close(self) -> None:
-        """At once: nothing more is wanted, so nobody waits for the server to say goodbye."""
+        """Close at once, without waiting for the server."""
         connection = self._response.connection
         if connection is not None and connection.transport is not None:
             connection.transport.abort()
@@ -63,6 +65,8 @@ class Stream:
 
 
 class Transport:
+    """Sends requests to one server, with its credentials, and reads whole answers or streams."""
+
     def __init__(self, cluster: Cluster, source: Source, limits: Limits) -> None:
         self._cluster = cluster
         self._source = source
@@ -70,7 +74,7 @@ class Transport:
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
         self._secure = cluster.server.startswith("https:")
-        self._shown: Credential | None = None  # what the two below were made from
+        self._shown: Credential | None = None  # the credential that the next two were made from
         self._tls: ssl.SSLContext | bool = True
         self._headers: dict[str, CIMultiDict[str]] = {}
         self._write_timeout = aiohttp.ClientTimeout(
@@ -78,25 +82,25 @@ class Transport:
         )
         self._closed = False
 
-    async def send(self, call: Call) -> bytes:
+    async def send(self, request: HttpRequest) -> bytes:
         """The body of a successful answer; any other is raised."""
         used = await self._source.current()
         try:
-            return await self._send(call, used)
+            return await self._send(request, used)
         except Unauthorized:
             if not await self._source.renew(used):
                 raise
-        return await self._send(call, await self._source.current())
+        return await self._send(request, await self._source.current())
 
-    async def open(self, call: Call, timeout: float | None) -> Stream:
+    async def open(self, request: HttpRequest, timeout: float | None) -> Stream:
         """Begin a watch."""
         used = await self._source.current()
         try:
-            return await self._open(call, used, timeout)
+            return await self._open(request, used, timeout)
         except Unauthorized:
             if not await self._source.renew(used):
                 raise
-        return await self._open(call, await self._source.current(), timeout)
+        return await self._open(request, await self._source.current(), timeout)
 
     async def close(self) -> None:
         self._closed = True
@@ -104,7 +108,7 @@ class Transport:
             if session is not None:
                 await session.close()
 
-    async def _send(self, call: Call, credential: Credential) -> bytes:
+    async def _send(self, request: HttpRequest, credential: Credential) -> bytes:
         self._show(credential)
         if self._requests is None:
             self._requests = self._session(
@@ -112,7 +116,7 @@ class Transport:
                 aiohttp.ClientTimeout(total=self._limits.request, connect=self._limits.connect),
             )
         try:
-            response = await self._start(self._requests, call, self._write_timeout if call.writes else None)
+            response = await self._start(self._requests, request, self._write_timeout if request.writes else None)
             try:
                 success = 200 <= response.status < 300
                 body = await _body(response, self._limits.body if success else self._limits.refusal)
@@ -120,43 +124,43 @@ class Transport:
                 response.close()
                 raise
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise _failure(call, error) from error
+            raise _failure(request, error) from error
         if success:
             return body
         raise read_status(response.status, body, _retry_after(response))
 
-    async def _open(self, call: Call, credential: Credential, timeout: float | None) -> Stream:
+    async def _open(self, request: HttpRequest, credential: Credential, timeout: float | None) -> Stream:
         self._show(credential)
         if self._watches is None:
             self._watches = self._session(0, aiohttp.ClientTimeout(total=None, connect=self._limits.connect))
         whole = aiohttp.ClientTimeout(total=timeout and timeout + SLACK, connect=self._limits.connect)
         try:
             async with asyncio.timeout(self._limits.request):
-                response = await self._start(self._watches, call, whole)
+                response = await self._start(self._watches, request, whole)
                 if response.status == 200:
-                    return Stream(response, call)
+                    return Stream(response, request)
                 try:
                     body = await _body(response, self._limits.refusal)
                 finally:
                     response.close()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise _failure(call, error) from error
+            raise _failure(request, error) from error
         raise read_status(response.status, body, _retry_after(response))
 
     async def _start(
-        self, session: aiohttp.ClientSession, call: Call, timeout: aiohttp.ClientTimeout | None = None
+        self, session: aiohttp.ClientSession, request: HttpRequest, timeout: aiohttp.ClientTimeout | None = None
     ) -> aiohttp.ClientResponse:
-        body = call.body
+        body = request.body
         return await session.request(
-            call.method,
-            URL(self._cluster.server + call.target, encoded=True),
+            request.method,
+            URL(self._cluster.server + request.target, encoded=True),
             data=body if body is None or len(body) <= LARGE else io.BytesIO(body),
-            headers=self._headers.get(call.content_type) or self._make_headers(call.content_type),
-            allow_redirects=False,  # a credential goes to the server that it is for
+            headers=self._headers.get(request.content_type) or self._make_headers(request.content_type),
+            allow_redirects=False,  # never send a credential to another server
             ssl=self._tls,
             server_hostname=self._cluster.server_name or None,
             timeout=timeout or session.timeout,
-            middlewares=(_send_once,) if call.method == "DELETE" else None,
+            middlewares=(_send_once,) if request.method == "DELETE" else None,
         )
 
     def _session(self, connections: int, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSession:
@@ -168,7 +172,8 @@ class Transport:
         )
 
     def _show(self, credential: Credential) -> None:
-        """Headers and TLS are made once per credential; connections of another certificate are not used again."""
+        """Uses this credential from now on: headers and TLS contexts are made once per credential, and connections of another certificate are not
+        reused."""
         if self._closed:
             raise Unreachable(f"{self._cluster.server}: this client is closed; nothing was sent")
         if credential is self._shown:
@@ -189,8 +194,8 @@ class Transport:
 
 
 async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """aiohttp sends a DELETE again when the connection breaks. The first may have happened: then the second says 404
-    for an object that we deleted ourselves. POST and PATCH it never sends again, and a GET may be."""
+    """Keeps aiohttp from sending a DELETE again when the connection breaks. The first one may have taken effect, and the second would get 404
+    for an object that we deleted ourselves. aiohttp never resends POST and PATCH, and a GET may be resent."""
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
@@ -200,7 +205,7 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 
 
 def _socket(info: aiohttp.AddrInfoType) -> socket.socket:
-    """A watch may be silent for minutes: the kernel asks whether the other side still lives."""
+    """A socket with TCP keepalive: a watch may be silent for minutes."""
     family, kind, protocol, _, _ = info
     made = socket.socket(family, kind, protocol)
     for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
@@ -228,9 +233,9 @@ def _retry_after(response: aiohttp.ClientResponse) -> int | None:
     return int(value) if value.isdecimal() and len(value) < 7 else None  # a date is not worth reading
 
 
-def _failure(call: Call, error: Exception) -> SandpoolError:
-    """What an error of the HTTP library means to somebody who must know whether the request was processed."""
-    what = f"{call.method} {call.target.partition('?')[0]}"
+def _failure(request: HttpRequest, error: Exception) -> SandpoolError:
+    """Translates an error of the HTTP library; the class says whether the request may have been processed."""
+    what = f"{request.method} {request.target.partition('?')[0]}"
     if isinstance(error, (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError)):
         if isinstance(error.os_error, ssl.SSLEOFError):
             return Refused(

@@ -1,4 +1,4 @@
-"""The watch parser: bytes in, events out. It does no I/O, so every way to cut a stream into chunks is a test.
+"""The watch parser: bytes in, events out. It does no I/O, so every way to cut a stream into chunks can be tested.
 
 A frame is one line of JSON: a type and an object. The object is decoded only after the type is known. A parser that
 met something after which nothing can be trusted has `failure` set and gives no more events: Gone to relist, another
@@ -24,7 +24,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation on the bookmark that ends the initial events of a streaming list."""
 
 LONGEST_FRAME = 16 << 20
-"""Bytes of one frame. A server stores at most 1.5 MiB of one object; what is longer is no watch."""
+"""Bytes of one frame, at most. A server stores objects of up to 1.5 MiB."""
 
 
 class _Frame(msgspec.Struct, gc=False):
@@ -47,6 +47,8 @@ _CHANGES = {"ADDED": EventType.ADDED, "MODIFIED": EventType.MODIFIED, "DELETED":
 
 
 class WatchParser(Generic[T]):
+    """Feed it chunks of a watch; it returns the events that are complete."""
+
     def __init__(
         self, decode: Callable[[bytes], T], since: Revision = NO_REVISION, longest: int = LONGEST_FRAME
     ) -> None:
@@ -54,7 +56,7 @@ class WatchParser(Generic[T]):
         self.failure: SandpoolError | None = None
         self._decode = decode
         self._longest = longest
-        self._partial: list[bytes] = []  # chunks of an unfinished line, joined once: a long line costs no square
+        self._partial: list[bytes] = []  # chunks of an unfinished line, joined once: no quadratic cost
         self._partial_size = 0
 
     def feed(self, chunk: bytes) -> list[Event[T]]:
@@ -75,7 +77,7 @@ class WatchParser(Generic[T]):
         return events
 
     def end(self) -> None:
-        """The stream has ended. A line that was begun and not finished is a failure: the end was not the server's."""
+        """The stream has ended. An unfinished line is a failure: the server did not end the watch itself."""
         if self.failure is None and b"".join(self._partial).strip():
             self.failure = Unreadable("the watch ended inside an event; resume it")
 

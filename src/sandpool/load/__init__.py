@@ -1,4 +1,4 @@
-"""Drives any cluster of this API with claims and tells how it went.
+"""Measures any cluster of this API under a load of claims, and compares results (`sandpool load`).
 
-What may live here: arrivals, the driver, the measures, the report. It knows a cluster only by its API.
+Arrivals, the driver, statistics, reports and scenarios belong here. It knows a cluster only by its API.
 """

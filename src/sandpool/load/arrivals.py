@@ -1,7 +1,7 @@
-"""When claims arrive: pure functions from a shape (and a seed) to moments, in order. No clock.
+"""Arrival times of claims: pure functions from a shape (and a seed) to offsets in order. No clock.
 
-A moment is seconds after the start. The driver submits each claim at its moment whatever the cluster does, so a shape
-says everything about the load.
+An offset is seconds after the start. The driver submits each claim at its time whatever the cluster does, so the shape
+describes the load completely.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from random import Random
 
 MOST = 2_000_000
-"""Claims of one run: what does not fit into memory is no measurement."""
+"""Claims of one run at most: all of its records must fit into memory."""
 
 
 class BadShape(ValueError):
-    """A shape that means nothing; the message names the number and what it must be."""
+    """An invalid shape; the message names the number and its valid range."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""The audit log of a kube-apiserver: lines of JSON, read on from where they ended before the run.
+"""Reads the audit log of a kube-apiserver (JSON lines), from its end before the run on.
 
-Requests of the run's namespace only. Whose they are follows from the user: nodes and the cluster's own controllers stand
-apart, and what users do with claims is theirs, so the rest is what the controllers of this API asked for.
+Only requests in the run's namespace count. They are attributed by user: nodes and the cluster's own controllers are separate, requests
+of users for claims are theirs, and the rest are requests of the controllers of this API.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SYSTEM = (
     "system:apiserver",
 )
 _OF_NODES = {"pods/status", "pods/binding"}
-"""Written by kubelets and schedulers only, whoever they say they are."""
+"""Resources that only kubelets and schedulers write, whatever their user."""
 _READS = {"get", "list", "watch"}
 
 
@@ -69,14 +69,14 @@ _DECODE = msgspec.json.Decoder(_Entry).decode
 
 class AuditLog:
     def __init__(self, path: Path, user: str = "") -> None:
-        """With `user`, only what this one asked for counts as the controllers'."""
+        """With `user`, only requests of this user count as the controllers'."""
         self._path = path
         self._user = user
         self._from = 0
         self.mark()
 
     def mark(self) -> None:
-        """What was written until now is not looked at."""
+        """Skips everything that was written until now."""
         try:
             self._from = self._path.stat().st_size
         except OSError as error:

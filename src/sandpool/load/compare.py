@@ -1,11 +1,12 @@
-"""Two sides, several runs each: ratios of medians with confidence intervals, and whether they allow a conclusion.
+"""Compares two sides with several runs each: ratios of medians with bootstrap confidence intervals.
 
-A run is a file that `-o json` or `--raw` wrote. Runs under different conditions can be compared; the differences are told.
+A run is a file that `-o json` or `--raw` wrote. Runs under different conditions can be compared; the differences are listed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -13,9 +14,60 @@ from typing import Any
 
 import msgspec
 
-from sandpool.load.bootstrap import CONFIDENCE, FEWEST, Ratio, ratio_of_medians
 from sandpool.load.errors import LoadError
 from sandpool.load.record import RunHeader, read_lines
+
+DRAWS = 10_000
+CONFIDENCE = 0.95
+FEWEST = 3
+"""Runs on each side below which an interval says nothing: with two runs a bootstrap sees at most three medians."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """B over A. Without an interval (`low` is None) there were too few runs."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        if self.low is None or self.high is None:
+            return "too few runs"
+        if self.high < 1:
+            return "lower"
+        if self.low > 1:
+            return "higher"
+        return "no conclusion"
+
+
+def ratio_of_medians(a: Sequence[float], b: Sequence[float], random: Random, draws: int = DRAWS) -> Ratio | None:
+    """Median of `b` over median of `a`, one number for each run. None if `a` is 0 or a side is empty."""
+    if not a or not b or median(a) == 0:
+        return None
+    value = median(b) / median(a)
+    if len(a) < FEWEST or len(b) < FEWEST:
+        return Ratio(value)
+    drawn = sorted(_draws(a, b, random, draws))
+    if not drawn:
+        return Ratio(value)
+    tail = (1 - CONFIDENCE) / 2
+    return Ratio(value, _quantile(drawn, tail), _quantile(drawn, 1 - tail))
+
+
+def _draws(a: Sequence[float], b: Sequence[float], random: Random, draws: int) -> list[float]:
+    found = []
+    for _ in range(draws):
+        below = median(random.choices(a, k=len(a)))
+        if below:
+            found.append(median(random.choices(b, k=len(b))) / below)
+    return found
+
+
+def _quantile(ordered: Sequence[float], part: float) -> float:
+    return ordered[min(len(ordered) - 1, max(0, round(part * (len(ordered) - 1))))]
+
 
 MEASURES = (
     "p50_ms",
@@ -33,7 +85,7 @@ MEASURES = (
     "server_peak_bytes",
     "highest_rate",
 )
-_TOLD = ("machine", "cores", "kernel", "python", "backend", "durable", "server_version", "cluster")
+_CONDITIONS = ("machine", "cores", "kernel", "python", "backend", "durable", "server_version", "cluster")
 _LARGEST = 256 << 20
 
 
@@ -52,12 +104,12 @@ def read_run(path: Path) -> dict[str, Any]:
     except msgspec.DecodeError as error:
         raise LoadError(f"{path}: {error}; name a file that `sandpool load -o json` or --raw wrote") from error
     if not isinstance(found, dict) or "claims" not in found or "p50_ms" not in found:
-        raise LoadError(f"{path} is no result of `sandpool load`; name a file that -o json or --raw wrote")
+        raise LoadError(f"{path} is not a result of `sandpool load`; name a file that -o json or --raw wrote")
     return found
 
 
 def read_side(path: Path) -> list[dict[str, Any]]:
-    """One run, or all that are in a folder."""
+    """One run, or all runs in a directory."""
     if path.is_dir():
         files = sorted(each for each in path.iterdir() if each.suffix in (".json", ".jsonl"))
         if not files:
@@ -100,7 +152,7 @@ def _differences(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]])
     """Conditions and loads that are not the same on both sides."""
     found = {}
     for part, names in (
-        ("conditions", _TOLD),
+        ("conditions", _CONDITIONS),
         ("load", ("shape", "claims", "rate", "pool_size", "dwell_s", "files_bytes", "connections")),
     ):
         for name in names:
@@ -125,7 +177,7 @@ def comparison_table(found: Mapping[str, Any]) -> str:
     if min(runs.values()) < FEWEST:
         lines += [
             "",
-            f"An interval needs {FEWEST} runs or more on each side: name folders with the results of several runs.",
+            f"An interval needs {FEWEST} runs or more on each side: name directories with the results of several runs.",
         ]
     for name, sides in found["differences"].items():
         lines.append(f"not the same: {name}: {', '.join(sides['a'])} against {', '.join(sides['b'])}")

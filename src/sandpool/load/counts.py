@@ -1,16 +1,63 @@
-"""What the cluster did for the claims: writes by kind and by whom, conflicts, objects not found, reconciles. Pure.
+"""Counts what the cluster did for the claims: writes by kind and author, conflicts, not-founds, reconciles. Pure.
 
-From the increase of counters, or from an audit log. What a cluster does not tell is None, and `reasons` says why.
+They come from the increase of Prometheus counters, or from an audit log. An unknown number is None, and `reasons` says why.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandpool.load.audit import AuditedRequest
-from sandpool.load.samples import Labels, Samples, increase, label
+
+Labels = tuple[tuple[str, str], ...]
+Samples = dict[str, dict[Labels, float]]
+"""By family, then by labels in the order of their names."""
+
+_LINE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\d+)?")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r'\\(["\\n])')
+
+
+def read_samples(page: str, families: Iterable[str]) -> Samples:
+    wanted = tuple(families)
+    found: Samples = {name: {} for name in wanted}
+    for line in page.splitlines():
+        if not line.startswith(wanted):
+            continue
+        match = _LINE.fullmatch(line.strip())
+        if match is None or match[1] not in found:
+            continue
+        try:
+            value = float(match[3])
+        except ValueError:
+            continue
+        labels = tuple(sorted((name, _plain(text)) for name, text in _LABEL.findall(match[2] or "")))
+        found[match[1]][labels] = value
+    return {name: values for name, values in found.items() if values}
+
+
+def increase(before: Samples, after: Samples, family: str) -> dict[Labels, float] | None:
+    """The increase of a counter; None if the page does not have it. After a restart it begins at 0."""
+    if family not in after:
+        return None
+    earlier: Mapping[Labels, float] = before.get(family, {})
+    found = {}
+    for labels, value in after[family].items():
+        change = value - earlier.get(labels, 0.0)
+        found[labels] = value if change < 0 else change
+    return {labels: change for labels, change in found.items() if change}
+
+
+def label(labels: Labels, name: str) -> str:
+    return next((value for key, value in labels if key == name), "")
+
+
+def _plain(text: str) -> str:
+    return _ESCAPED.sub(lambda match: "\n" if match[1] == "n" else match[1], text) if "\\" in text else text
+
 
 FAMILIES = (
     "sandpool_client_requests_total",
@@ -24,7 +71,7 @@ FAMILIES = (
     "process_resident_memory_bytes",
 )
 ASIDE = {"leases", "events", "selfsubjectaccessreviews", "subjectaccessreviews", "tokenreviews"}
-"""Writes that are no work on claims: shown, and not counted per claim."""
+"""Writes that are not work on claims: shown, but not counted per claim."""
 _WRITES = {"create", "patch", "patch_status", "update", "delete", "deletecollection", "post", "put", "apply"}
 _CLAIM_CONTROLLERS = {"claim", "sandboxclaim"}
 
@@ -37,7 +84,7 @@ class Counts:
     conflicts: int | None = None
     not_found: int | None = None
     reconciles: int | None = None
-    stored: int | None = None  # writes of everybody, as the store counts them
+    stored: int | None = None  # writes of all clients, as the store counts them
     source: str = ""
     reasons: dict[str, str] = field(default_factory=dict)
 
@@ -74,7 +121,7 @@ def count(pages: Sequence[Page], missing: str = "") -> Counts:
 
 
 def count_audit(requests: Iterable[AuditedRequest], counts: Counts) -> Counts:
-    """The same from an audit log, which is more exact: it knows who asked. Reconciles stay as metrics told them."""
+    """The same from an audit log, which is more exact because it has the users. Reconciles still come from metrics."""
     writes: dict[str, Counter[str]] = {}
     conflicts = missing = 0
     for request in requests:
@@ -86,8 +133,8 @@ def count_audit(requests: Iterable[AuditedRequest], counts: Counts) -> Counts:
     counts.writes = {component: dict(kinds) for component, kinds in writes.items()}
     counts.writes.setdefault("controllers", {})
     counts.conflicts, counts.not_found, counts.source = conflicts, missing, "audit log"
-    for told in ("writes", "conflicts", "not_found"):
-        counts.reasons.pop(told, None)
+    for name in ("writes", "conflicts", "not_found"):
+        counts.reasons.pop(name, None)
     return counts
 
 
@@ -117,24 +164,24 @@ def _add(counts: Counts, source: str, kinds: dict[str, int], conflicts: int, not
 
 def _reconciles(page: Page, counts: Counts) -> None:
     for family in ("sandpool_reconciles_total", "controller_runtime_reconcile_total"):
-        told = increase(page.before, page.after, family)
-        if told is not None:
-            by = _by(told, "controller")
+        samples = increase(page.before, page.after, family)
+        if samples is not None:
+            by = _by(samples, "controller")
             counts.reconciles = (counts.reconciles or 0) + sum(by[name] for name in _CLAIM_CONTROLLERS)
 
 
 def _server(page: Page, counts: Counts) -> None:
-    """What came over the wire of the API server: everybody's, so it stands apart from what controllers told."""
+    """Requests as the API server counts them: of all clients, so they are kept apart from the controllers' own counts."""
     ours = increase(page.before, page.after, "sandpool_apiserver_requests_total")
     theirs = increase(page.before, page.after, "apiserver_request_total")
     stored = increase(page.before, page.after, "sandpool_store_commit_writes_sum")
     if stored is not None:
         counts.stored = (counts.stored or 0) + round(sum(stored.values()))
-    told = ours if ours is not None else theirs
-    if told is None:
+    samples = ours if ours is not None else theirs
+    if samples is None:
         return
-    done = {code for code in _by(told, "code") if code.startswith("2")}
-    kinds = _kinds(told, _asked, "code", done)
+    done = {code for code in _by(samples, "code") if code.startswith("2")}
+    kinds = _kinds(samples, _asked, "code", done)
     component = "over the wire" if ours is not None else "everybody"
     counts.writes.setdefault(component, {}).update(kinds)
 
@@ -145,10 +192,10 @@ def _asked(labels: Labels) -> tuple[str, str]:
 
 
 def _kinds(
-    told: dict[Labels, float], about: Callable[[Labels], tuple[str, str]], by: str, done: set[str]
+    samples: dict[Labels, float], about: Callable[[Labels], tuple[str, str]], by: str, done: set[str]
 ) -> dict[str, int]:
     found: Counter[str] = Counter()
-    for labels, number in told.items():
+    for labels, number in samples.items():
         verb, resource = about(labels)
         if verb in _WRITES and label(labels, by) in done:
             found[kind(verb, resource)] += round(number)
@@ -156,7 +203,7 @@ def _kinds(
 
 
 def kind(verb: str, resource: str) -> str:
-    """`patch sandboxes/status`: the verb as a role has it, the resource without its group."""
+    """`patch sandboxes/status`: the RBAC verb, and the resource without its group."""
     plural, slash, subresource = resource.partition("/")
     plural = plural.split(".", 1)[0]
     if verb == "patch_status":
@@ -165,18 +212,18 @@ def kind(verb: str, resource: str) -> str:
     return f"{verb} {plural}{slash}{subresource}".strip()
 
 
-def _by(told: dict[Labels, float], name: str) -> Counter[str]:
+def _by(samples: dict[Labels, float], name: str) -> Counter[str]:
     found: Counter[str] = Counter()
-    for labels, number in told.items():
+    for labels, number in samples.items():
         found[label(labels, name)] += round(number)
     return found
 
 
 def _tell_missing(counts: Counts, missing: str) -> None:
-    why = missing or "its /metrics does not tell what controllers do; name theirs with --metrics, or an --audit-log"
+    why = missing or "its /metrics has no counts of controllers; name theirs with --metrics, or an --audit-log"
     if "controllers" not in counts.writes:
         counts.reasons.update(writes=why, conflicts=why, not_found=why)
     if counts.reconciles is None:
         counts.reasons["reconciles"] = (
-            missing or "no page tells how often claims were reconciled; name one with --metrics"
+            missing or "no metrics page has the reconciles of claims; name one with --metrics"
         )

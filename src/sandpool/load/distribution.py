@@ -1,4 +1,4 @@
-"""Numbers out of samples: percentiles, histograms, levels over time. Pure, and each has a known answer in a test.
+"""Statistics of samples: percentiles, histograms, levels over time. Pure, and each has a known answer in a test.
 
 A percentile is the nearest rank: a value that was really measured, never one between two.
 """
@@ -13,7 +13,7 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float | None:
-    """Of sorted samples: the smallest that at least `percent` of them do not exceed. None of nothing."""
+    """Of sorted samples: the smallest that at least `percent` of them do not exceed. None if there are none."""
     if not ordered:
         return None
     rank = math.ceil(round(percent * len(ordered) / 100, 9))  # rounded: 99.9 % of 1,000 is 999, not 999.0000001
@@ -29,7 +29,7 @@ def log_edges(low: float, high: float, bins: int) -> list[float]:
 
 
 def histogram(samples: Iterable[float], edges: Sequence[float]) -> list[int]:
-    """How many samples are in each bin. What is below or above is counted in the first and the last one."""
+    """How many samples are in each bin. Samples outside of the range count in the first or the last one."""
     counts = [0] * (len(edges) - 1)
     for sample in samples:
         counts[min(len(counts) - 1, max(0, bisect_right(edges, sample) - 1))] += 1
@@ -84,7 +84,7 @@ def thinned(points: Sequence[tuple[float, int]], most: int) -> list[tuple[float,
 
 
 def rate(moments: Sequence[float]) -> float | None:
-    """Events a second between the first and the last moment; None if that cannot be said."""
+    """Events a second between the first and the last moment; None if it is undefined."""
     if len(moments) < 2:
         return None
     span = max(moments) - min(moments)

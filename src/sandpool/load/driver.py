@@ -1,10 +1,10 @@
-"""The driver: submits each claim at its moment by the clock, hears from one shared watch when it is Ready, releases it.
+"""The open-loop driver: submits each claim at its scheduled time, notices in one shared watch when it is Ready, and releases it.
 
-Open loop: nothing that the cluster does delays the next moment. A claim that must wait for a free connection is late,
-and that lateness is part of its latency. Calls in flight are bounded, submits and releases apart. A 429 is obeyed.
+Open loop: nothing that the cluster does delays the next submit. A claim that waits for a free connection is sent late, and the delay is
+part of its latency. Calls in flight are bounded, separately for submits and releases. After a 429 it waits as long as the server says.
 
-A claim that its server has not taken in (no connection was free for it, or it was told 429) when its time is over waited in vain and is
-turned away: it has not failed, and is not sent any more. One that was sent and is not answered, or was taken in and is not Ready, has failed.
+A claim that was not admitted within its timeout (no connection was free, or the server answered 429) is turned away: it has not failed, and
+is not sent again. A claim that was sent and not answered, or admitted and not Ready, has failed.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from typing import Any, Protocol
 from sandpool.base.clock import Clock, Timer
 from sandpool.base.errors import SandpoolError
 from sandpool.kube.api import EventType
-from sandpool.kube.calls import Call
 from sandpool.kube.errors import ApiError, NotFound, Refused, TooManyRequests
+from sandpool.kube.requests import HttpRequest
 from sandpool.kube.transport import Transport
 from sandpool.load.arrivals import Arrival
+from sandpool.load.observed import SeenObject
 from sandpool.load.record import ClaimRecord
-from sandpool.load.seen import SeenObject
 from sandpool.load.work import Work
 
 LONGEST_EXAMPLE = 300
 NO_HINT = 0.1
 """Seconds to wait after a 429 that does not say how long."""
 LOOKS = 0.01
-"""Part of the timeout between two looks at whose time is over: each walks over all that are open."""
+"""Fraction of the timeout between two checks for overdue claims: each check visits all open ones."""
 
 
 class Bodies(Protocol):
     """Claims, encoded before they are needed."""
 
-    def create(self, name: str, pool: str) -> Call: ...
+    def create(self, name: str, pool: str) -> HttpRequest: ...
 
-    def delete(self, name: str) -> Call: ...
+    def delete(self, name: str) -> HttpRequest: ...
 
 
 @dataclass(slots=True)
 class Tally:
-    """Where a run is, for whoever shows it."""
+    """The progress of a run."""
 
     planned: int = 0
     sent: int = 0
@@ -82,14 +82,14 @@ class Driver:
         self._using: set[asyncio.Task[None]] = set()  # of those, work in sandboxes
         self._quiet = asyncio.Event()
         self.tally = Tally()
-        self.examples: dict[str, str] = {}  # what the first error of each kind said
+        self.examples: dict[str, str] = {}  # the first message of each kind of error
         self.origin = 0.0
 
     async def drive(
         self, arrivals: Sequence[Arrival], names: Callable[[int], str], pool: str, *, again: bool = False
     ) -> list[ClaimRecord]:
-        """All claims of a shape, until each is Ready or has failed. Times in the records count from `origin`: the start, or, where
-        a shape comes `again`, that of the first time."""
+        """All claims of a shape, until each is Ready or has failed. Times in the records count from `origin`: the start or, if a
+        shape is repeated (`again`), that of the first time."""
         behind = self._elapsed() if again else 0.0
         records = [
             ClaimRecord(name=names(number), pool=each.pool or pool, scheduled=each.offset + behind)
@@ -109,7 +109,7 @@ class Driver:
         return records
 
     async def release_all(self) -> None:
-        """What was kept until the end, and releases that are under way; also of claims whose answer comes only now."""
+        """Releases what was kept until the end, and waits for releases in flight; also of claims whose response comes only now."""
         for timer, record in self._dwelling.values():
             timer.cancel()
             self._held.append(record)
@@ -120,7 +120,7 @@ class Driver:
             await asyncio.wait(self._tasks)
 
     async def abandon(self) -> None:
-        """The run is given up: nothing is sent any more."""
+        """Cancels the run: nothing more is sent."""
         for timer, _ in self._dwelling.values():
             timer.cancel()
         for task in tuple(self._tasks):
@@ -128,7 +128,7 @@ class Driver:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def heard(self, change: EventType, claim: SeenObject, at: float) -> None:
-        """What the watch of claims tells. Runs for every event: it does as little as it can."""
+        """Handles an event of the claims watch. Runs for every event, so it does as little as possible."""
         record = self._open.get(claim.metadata.name)
         if record is None:
             return
@@ -176,7 +176,7 @@ class Driver:
                 if self._elapsed() > record.scheduled + self._work.timeout:
                     self._turn_away(record)
                 if record.name not in self._open:
-                    return  # it was given up while it waited for a connection
+                    return  # it timed out while it waited for a connection
                 wait = await self._sent(record, call)
             if wait is None:
                 return
@@ -187,8 +187,8 @@ class Driver:
                 return
             await self._clock.sleep(wait)
 
-    async def _sent(self, record: ClaimRecord, call: Call) -> float | None:
-        """Sends it. Seconds after which it may come again; None: it is answered, or nobody knows."""
+    async def _sent(self, record: ClaimRecord, call: HttpRequest) -> float | None:
+        """Sends it. Returns the seconds after which to retry; None: it was answered, or the outcome is unknown."""
         now = self._unanswered[record.name] = self._elapsed()
         if record.sent is None:
             record.sent = now
@@ -206,7 +206,7 @@ class Driver:
         finally:
             del self._unanswered[record.name]
         if self._given_up(record):
-            self._held.append(record)  # only now is it there, if it is
+            self._held.append(record)  # only now it is known to exist
         return None
 
     def _given_up(self, record: ClaimRecord) -> bool:
@@ -214,14 +214,14 @@ class Driver:
 
     def _submit_failed(self, record: ClaimRecord, error: SandpoolError) -> None:
         if record.ready is not None:
-            return  # the answer was lost and the claim was served: nobody was harmed
+            return  # the response was lost, but the claim was served: no failure
         record.error = self._kind("create", error)
         if isinstance(error, (ApiError, Refused)):
             self._fail(record, record.error)
-        # Of any other it is not known whether it was processed: if it was, the watch will tell.
+        # For any other error it is unknown whether it was processed: if so, the watch shows it.
 
     async def _use(self, record: ClaimRecord) -> None:
-        """Work in the sandbox. What fails ends it: the claim has failed, and goes its way."""
+        """Work in the sandbox. The first failure ends it: the claim has failed and is released."""
         doing = "exec"
         try:
             if self._work.command is not None:
@@ -276,7 +276,7 @@ class Driver:
         await self._used()
 
     def _since(self, record: ClaimRecord) -> float:
-        """From when on its patience counts. Before it was taken in, or sent at all, it has not waited for a sandbox."""
+        """From when its timeout counts. Before it was admitted, it has not waited for a sandbox."""
         if record.answered is not None:
             return record.answered
         return self._unanswered.get(record.name, record.scheduled)
@@ -302,7 +302,7 @@ class Driver:
         return kind
 
     def _turn_away(self, record: ClaimRecord) -> None:
-        """It is not there, and nothing went wrong: the server is past its capacity, and says so or takes its time with others."""
+        """Turns it away: it does not exist, and nothing failed; the server is past its capacity."""
         if record.name in self._open:
             record.turned_away = True
             self.tally.turned_away += 1
@@ -313,8 +313,8 @@ class Driver:
             record.error = error
             self.tally.failed += 1
             self._settle(record)
-            if record.name not in self._unanswered:  # else whoever waits for the answer sees to it
-                self._held.append(record)  # it may exist all the same
+            if record.name not in self._unanswered:  # else the task that waits for the response handles it
+                self._held.append(record)  # it may exist nevertheless
 
     def _settle(self, record: ClaimRecord) -> None:
         self._open.pop(record.name, None)

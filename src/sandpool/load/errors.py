@@ -1,4 +1,4 @@
-"""What can go wrong with a measurement itself, in words for whoever started it."""
+"""The error of this package."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from sandpool.base.errors import SandpoolError
 
 
 class LoadError(SandpoolError):
-    """The run cannot start, go on or be read; the message names what and the next step."""
+    """The run cannot start or continue, or a result cannot be read; the message has the cause and the next step."""

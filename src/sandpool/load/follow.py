@@ -1,6 +1,6 @@
-"""One watch that many wait for: list once, then follow, resume where it ended, list again when that is too long ago.
+"""One watch that many callers wait on: list once, then watch, resume where it ended, relist when the revision has expired.
 
-Nobody polls. `heard` is called for every object as it is told, with the moment at which its bytes were read.
+There is no polling. `heard` is called for every object, with the time at which its bytes were read.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import msgspec
 
 from sandpool.base.clock import Clock
 from sandpool.base.errors import SandpoolError
-from sandpool.kube.api import EventType
-from sandpool.kube.calls import list_call, watch_call
+from sandpool.kube.api import Call, EventType, ListOptions, Verb
 from sandpool.kube.errors import Gone, Unreachable, Unreadable
+from sandpool.kube.requests import request_of
 from sandpool.kube.transport import Transport
 from sandpool.kube.watch import WatchParser
-from sandpool.load.seen import SeenObject, decode_list, decode_object
+from sandpool.load.observed import SeenObject, decode_list, decode_object
 from sandpool.model.metadata import NO_REVISION, Revision
 from sandpool.model.resource import Resource
 
@@ -37,11 +37,11 @@ class Follow:
         self._what = (resource, namespace, labels)
         self._heard = heard
         self.restarts = 0  # times it had to be opened again
-        self.relists = 0  # of those, times what happened in between is not known
+        self.relists = 0  # of those, times with a gap
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """In the body the watch runs and everything that was there before has been heard. Its failure ends the body."""
+        """Runs the watch during the body, which begins after the list. A failure of the watch cancels the body."""
         since = await self._list()
         opened = asyncio.Event()
         async with asyncio.TaskGroup() as group:
@@ -54,7 +54,9 @@ class Follow:
 
     async def _list(self) -> Revision:
         resource, namespace, labels = self._what
-        body = await self._transport.send(list_call(resource, namespace, labels, "", 0, ""))
+        body = await self._transport.send(
+            request_of(Call(Verb.LIST, resource, namespace, list_options=ListOptions(labels)))
+        )
         now = self._clock.monotonic()
         try:
             page = decode_list(body)
@@ -84,7 +86,8 @@ class Follow:
 
     async def _until_it_ends(self, since: Revision, opened: asyncio.Event) -> Revision:
         resource, namespace, labels = self._what
-        stream = await self._transport.open(watch_call(resource, namespace, labels, "", since, False, None), None)
+        call = Call(Verb.WATCH, resource, namespace, list_options=ListOptions(labels, since=since))
+        stream = await self._transport.open(request_of(call), None)
         opened.set()
         parser: WatchParser[Any] = WatchParser(cast(Any, decode_object), since)
         try:
@@ -97,7 +100,7 @@ class Follow:
                     raise parser.failure
         except (Gone, SandpoolError) as error:
             if isinstance(error, Unreachable) and parser.revision != since:
-                return parser.revision  # it went on for a while: resume there
+                return parser.revision  # it made progress: resume there
             raise
         finally:
             stream.close()

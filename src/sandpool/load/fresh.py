@@ -1,4 +1,4 @@
-"""A temporary local cluster: `sandpool up` as a process of its own, in a data directory of its own, surely gone afterwards."""
+"""A temporary local cluster: `sandpool up` in its own process and data directory, always removed afterwards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORDS = 2000  # characters of its log that an error shows
 
 @asynccontextmanager
 async def fresh_cluster(backend: str, flags: Sequence[str] = ()) -> AsyncIterator[Running]:
-    """Its interpreter is not ours, so that server and load do not wait for each other's lock."""
+    """In another process, so that server and load generator do not share a GIL."""
     root = Path(tempfile.mkdtemp(prefix="sandpool-load-", dir=on_disk()))
     try:
         data = root / "data"
@@ -35,7 +35,7 @@ async def fresh_cluster(backend: str, flags: Sequence[str] = ()) -> AsyncIterato
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for us: we end it when we are done with it
+                start_new_session=True,  # Ctrl-C is for the generator, which stops the cluster when it is done
             )
         try:
             yield await _ready(child, data, root / "log")
@@ -46,13 +46,13 @@ async def fresh_cluster(backend: str, flags: Sequence[str] = ()) -> AsyncIterato
 
 
 def on_disk() -> str | None:
-    """The usual folder is often memory, where a sync costs nothing; unless TMPDIR says otherwise, data goes to a disk."""
-    disk = "/var/tmp"  # noqa: S108 - mkdtemp makes a folder of our own in it
+    """The usual temporary directory is often in memory, where fsync costs nothing; unless TMPDIR is set, data goes to a disk."""
+    disk = "/var/tmp"  # noqa: S108 - mkdtemp makes a directory of our own in it
     return disk if not os.environ.get("TMPDIR") and os.access(disk, os.W_OK) else None
 
 
 async def _ready(child: asyncio.subprocess.Process, data: Path, log: Path) -> Running:
-    """`running.json` is written when everything is at work, so its presence is the word that it is ready."""
+    """`running.json` is written when everything runs, so its presence means ready."""
     try:
         async with asyncio.timeout(_STARTS):
             while True:
@@ -77,13 +77,13 @@ async def _end(child: asyncio.subprocess.Process) -> None:
         child.kill()
         await child.wait()
         raise LoadError(f"the temporary cluster (process {child.pid}) did not end and was killed") from None
-    except BaseException:  # a second Ctrl-C: no time for manners
+    except BaseException:  # a second Ctrl-C: kill at once
         child.kill()
         raise
 
 
 def _last_words(log: Path) -> str:
     try:
-        return log.read_text(errors="replace")[-_WORDS:].strip() or "it said nothing"
+        return log.read_text(errors="replace")[-_WORDS:].strip() or "it printed nothing"
     except OSError:
-        return "it said nothing"
+        return "it printed nothing"

@@ -1,4 +1,4 @@
-"""Under what conditions a run took place, and what processes used meanwhile: read from /proc, nothing is changed."""
+"""The conditions of a run and the resource usage of processes, read from /proc."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Usage:
 
 
 def usage(pid: int) -> Usage | None:
-    """None if the process is gone or is not ours to look at."""
+    """None if the process is gone or may not be read."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         status = Path(f"/proc/{pid}/status").read_text()
@@ -33,7 +33,7 @@ def usage(pid: int) -> Usage | None:
 
 
 def conditions() -> dict[str, Any]:
-    """Of the machine on which this process runs, right now."""
+    """The conditions of this machine now."""
     return {
         "machine": f"{platform.machine()}, {_processor()}",
         "cores": len(os.sched_getaffinity(0)),
@@ -45,13 +45,13 @@ def conditions() -> dict[str, Any]:
     }
 
 
-def is_durable(folder: str) -> tuple[bool, str]:
-    """Whether what is synced there outlives the machine's power, and the file system that says so."""
-    kind = _file_system(os.path.realpath(folder))
+def is_durable(directory: str) -> tuple[bool, str]:
+    """Whether fsync there is durable, and the type of the file system."""
+    kind = _file_system(os.path.realpath(directory))
     return kind not in _IN_MEMORY, kind
 
 
-def _file_system(folder: str) -> str:
+def _file_system(directory: str) -> str:
     best, kind = "", "unknown"
     try:
         lines = Path("/proc/self/mounts").read_text().splitlines()
@@ -60,7 +60,7 @@ def _file_system(folder: str) -> str:
     for line in lines:
         fields = line.split(" ")
         point = fields[1].encode().decode("unicode_escape", "replace")
-        inside = folder == point or folder.startswith(point.rstrip("/") + "/")
+        inside = directory == point or directory.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
             best, kind = point, fields[2]
     return kind

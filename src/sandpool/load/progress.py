@@ -1,4 +1,4 @@
-"""How a run goes, on stderr: a line that changes on a terminal, plain lines elsewhere. It reads a tally, it never waits."""
+"""Progress on stderr: a line that changes on a terminal, plain lines elsewhere. It reads a tally and never waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TextIO
 from sandpool.load.driver import Tally
 from sandpool.load.run import Watcher
 
-_SHOWN = 0.2  # seconds between two looks on a terminal
+_SHOWN = 0.2  # seconds between two updates on a terminal
 _SAID = 5.0  # and elsewhere
 
 
@@ -57,7 +57,7 @@ class Lines(Quiet):
             last = text
 
     def _text(self) -> str:
-        return told(self._tally) if self._tally is not None else ""
+        return tally_text(self._tally) if self._tally is not None else ""
 
     def _tell(self, text: str) -> None:
         if text:
@@ -91,7 +91,7 @@ class Live(Lines):
         self._status.stop()
 
 
-def told(tally: Tally) -> str:
+def tally_text(tally: Tally) -> str:
     if not tally.planned:
         return ""
     parts = [f"{tally.ready} of {tally.planned} ready", f"{tally.sent} sent"]

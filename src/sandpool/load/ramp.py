@@ -1,8 +1,9 @@
-"""A ramp: the rate is raised until a step does not hold, then the edge is narrowed down. Decisions are pure.
+"""Raises the rate until a step is not held, then narrows down the limit. Decisions are pure.
 
 A step holds if every claim became Ready and the p99, counted from when claims should have been sent, is within the limit.
-A step in which the generator itself was late says nothing about the cluster: the ramp ends there and says so. If so wanted, claims then come at some
-times the highest rate that was held: what is served meanwhile shows whether the cluster keeps its capacity past it.
+A step that does not hold is repeated once: on a shared machine a single stall of half a second would end the ramp. A step in which the
+generator itself was late says nothing about the cluster: the ramp ends there and reports it. Optionally, claims then arrive at a multiple
+of the highest rate that was held, to measure whether the cluster keeps its capacity past it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Ramp:
     p99: float  # seconds
     hold: float = 10.0  # seconds of each step
     factor: float = 1.5
-    refine: int = 3  # steps to narrow the edge down
+    refine: int = 3  # steps to narrow down the limit
     most: float = 100_000.0
     past: tuple[float, ...] = ()  # times the rate that was held, one after the other
     past_hold: float = 30.0  # seconds of each of these
@@ -45,7 +46,7 @@ class Step:
     turned_away: int = 0
     not_sent: int = 0  # of these
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         share = round(self.generator_share, 3)
         times = {"p50_ms": _ms(self.p50), "p99_ms": _ms(self.p99)}
         counts = {"errors": self.errors, "turned_away": self.turned_away, "not_sent": self.not_sent}
@@ -57,13 +58,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Claims that came faster than they can be served."""
+    """Claims that arrived faster than they can be served."""
 
     times: float
     step: Step
     capacity: float
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         records = self.measured.records
         found = summarise(records, self.measured.counts, self.measured.used)
         names = ("claims", "ready", "failed_admitted", "throttled", "turned_away", "not_sent", "goodput_per_s")
@@ -97,7 +98,7 @@ class Climb:
 
     @property
     def limited_by(self) -> str:
-        broken = [step for step in self.steps if not step.held]
+        broken = _broken(self.steps)
         if not broken:
             return "nothing: the highest rate of the ramp was held"
         lowest = min(broken, key=lambda step: step.rate)
@@ -119,23 +120,35 @@ def lines(steps: Sequence[Step]) -> Iterator[ClaimRecord | PoolLevel]:
 
 
 def next_rate(steps: Sequence[Step], ramp: Ramp) -> float | None:
-    """The rate to try next; None when the edge is known well enough."""
+    """The rate to try next; None when the limit is known well enough."""
     if not steps:
         return ramp.start
+    last = steps[-1]
+    if not last.held and [step.rate for step in steps].count(last.rate) == 1:
+        return last.rate
     held = max((step.rate for step in steps if step.held), default=None)
-    broken = min((step.rate for step in steps if not step.held), default=None)
+    broken = min((step.rate for step in _broken(steps)), default=None)
     if broken is None:
-        higher = round(steps[-1].rate * ramp.factor, 1)
+        higher = round(last.rate * ramp.factor, 1)
         return higher if higher <= ramp.most else None
-    refined = sum(1 for step in steps if step.rate < max(each.rate for each in steps)) - _rising(steps)
+    highest = max(step.rate for step in steps)
+    refined = len({step.rate for step in steps if step.rate < highest}) - _rising(steps)
     if refined >= ramp.refine:
         return None
     return round((held + broken) / 2, 1) if held is not None else round(broken / 2, 1)
 
 
+def _broken(steps: Sequence[Step]) -> list[Step]:
+    """Steps at rates that were never held."""
+    held = {step.rate for step in steps if step.held}
+    return [step for step in steps if step.rate not in held]
+
+
 def _rising(steps: Sequence[Step]) -> int:
-    """Steps of the way up, before the first that did not hold."""
-    return next((number for number, step in enumerate(steps) if not step.held), len(steps))
+    """Rates of the way up, before the first that did not hold."""
+    broken = {step.rate for step in _broken(steps)}
+    rates = list(dict.fromkeys(step.rate for step in steps))
+    return next((number for number, rate in enumerate(rates) if rate in broken), len(rates))
 
 
 def judge(rate: float, measured: Measured, ramp: Ramp) -> Step:

@@ -1,7 +1,7 @@
-"""What is kept of each claim, and of the pool: values, and their lines of JSON in a file.
+"""The record of each claim, and of the pool's level, and their JSON lines in a file.
 
 Times are seconds since the start of the run. A raw file is one line that says what was run (`kind: run`), then lines of
-`kind: claim` and `kind: pool`. Whoever reads one skips kinds that it does not know.
+`kind: claim` and `kind: pool`. Readers skip unknown kinds.
 """
 
 from __future__ import annotations
@@ -36,26 +36,24 @@ class ClaimRecord(msgspec.Struct, kw_only=True, tag_field="kind", tag="claim", o
     sandbox: str = ""
     warm: bool | None = None
     throttled: int = 0  # answers of 429
-    turned_away: bool = (
-        False  # it was never taken in: until its time was over it waited to be sent, or was told to come back later
-    )
-    reason: str = ""  # what its Ready condition said last, if it never became true
+    turned_away: bool = False  # not admitted within its timeout: it waited to be sent, or was throttled
+    reason: str = ""  # the last message of its Ready condition, if it never became true
     error: str = ""  # why it counts as failed
     step: float | None = None  # of a ramp: the rate at which it came
 
     @property
     def latency(self) -> float | None:
-        """From when it should have been sent: a server that stalls cannot hide by stalling the client."""
+        """From when it should have been sent, so that a server that stalls the client does not hide its latency."""
         return None if self.ready is None else self.ready - self.scheduled
 
     @property
     def admitted(self) -> bool:
-        """Whether the server took it in."""
+        """Whether the server admitted it."""
         return self.answered is not None or self.created > 0 or self.ready is not None
 
     @property
     def not_sent(self) -> bool:
-        """All connections waited for answers until its time was over: the server never heard of it."""
+        """It was never sent: all connections were busy until its timeout."""
         return self.turned_away and self.sent is None
 
     @property

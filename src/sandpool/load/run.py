@@ -1,4 +1,4 @@
-"""A run from its options to its outcome: the numbers, and what they were made from."""
+"""Runs one load from its options to its outcome: the numbers, and the records they were computed from."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Plan:
     ramp: Ramp | None = None
     audit: AuditLog | None = None
     note: str = ""
-    times: int = 1  # that the arrivals come, each time on a full pool
+    times: int = 1  # repetitions, each on a full pool
 
 
 @dataclass(slots=True)
@@ -68,13 +68,13 @@ class Outcome:
 
 
 class Watcher:
-    """Who shows how it goes; this one shows nothing."""
+    """Shows the progress of a run; this one shows nothing."""
 
     def said(self, phase: str) -> None:
         """A new phase has begun."""
 
     def follows(self, tally: Tally) -> None:
-        """From now on these numbers change."""
+        """The tally to show from now on."""
 
 
 async def run_load(where: Where, plan: Plan, clock: Clock, watcher: Watcher) -> Outcome:
@@ -90,11 +90,11 @@ async def run_load(where: Where, plan: Plan, clock: Clock, watcher: Watcher) -> 
             else:
                 outcome = _outcome(await session.measure(plan.arrivals, plan.times))
             watcher.said("done")
-        around |= {**target.told(), "kubernetes_version": version, "note": plan.note}
+        around |= {**target.as_dict(), "kubernetes_version": version, "note": plan.note}
     shape = {**plan.shape, "pool_size": session.stage.replicas, "connections": plan.settings.connections}
     shape |= {
         "dwell_s": plan.settings.work.dwell,
-        "exec": bool(plan.settings.command),  # not what: it may hold a secret
+        "exec": bool(plan.settings.command),  # without the value: it may be a secret
         "files_bytes": plan.settings.files or None,
     }
     outcome.result["left_behind"] = session.stage.left
@@ -126,11 +126,11 @@ def _outcome(measured: Measured) -> Outcome:
 
 
 def _climbed(found: Climb) -> Outcome:
-    """The numbers are those of the highest rate that was held; every step is told beside them."""
+    """The numbers are those of the highest rate that was held; `steps` has every step."""
     outcome = _outcome(found.best or found.steps[-1].measured)
     outcome.result["highest_rate"] = found.highest
     outcome.result["limited_by"] = found.limited_by
-    outcome.result["steps"] = [step.told() for step in found.steps]
-    outcome.result["past"] = [past.told() for past in found.past]
+    outcome.result["steps"] = [step.as_dict() for step in found.steps]
+    outcome.result["past"] = [past.as_dict() for past in found.past]
     outcome.steps = [*found.steps, *(past.step for past in found.past)]
     return outcome

@@ -1,4 +1,4 @@
-"""One run on one cluster: the stage is set, the pool is full, claims are driven, the cluster is counted, all is cleared away.
+"""One run on one cluster: prepare, fill the pool, drive the claims, count what the cluster did, clean up.
 
 A session can drive several shapes, one after the other (a ramp does): each begins with a full pool.
 """
@@ -16,19 +16,18 @@ from random import random as dice
 
 from sandpool.base.clock import Clock
 from sandpool.kube.api import Api
-from sandpool.kube.calls import Call
 from sandpool.kube.http import connect
+from sandpool.kube.requests import HttpRequest
 from sandpool.kube.transport import Transport
 from sandpool.load.arrivals import Arrival
 from sandpool.load.audit import AuditLog
-from sandpool.load.bodies import ClaimBodies
 from sandpool.load.counts import Counts, count, count_audit
 from sandpool.load.driver import Driver, Tally
 from sandpool.load.errors import LoadError
 from sandpool.load.follow import Follow
-from sandpool.load.inside import through_router
 from sandpool.load.record import ClaimRecord
-from sandpool.load.stage import Stage, Wanted, a_stage, pool_is_full
+from sandpool.load.router_work import through_router
+from sandpool.load.stage import ClaimBodies, Stage, Wanted, a_stage, pool_is_full
 from sandpool.load.summary import Used
 from sandpool.load.target import Scraper, Snapshot, Target, pages, processes
 from sandpool.load.warmth import Warmth, is_warm
@@ -38,8 +37,8 @@ from sandpool.model.names import name_hash
 
 _SELDOM = (100_000, 50, 1000)  # of the garbage collector
 FIRST = asyncio.FIRST_COMPLETED
-_QUIET = 0.25  # seconds between two looks at counters that should have come to rest
-_RESTLESS = 5.0  # seconds after which a cluster that others use too is taken as it is
+_QUIET = 0.25  # seconds between two readings of counters that should not change any more
+_RESTLESS = 5.0  # seconds after which a cluster that others use too is measured as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +50,8 @@ class Settings:
     clean_timeout: float = 120.0
     watch_sandboxes: bool = True
     pools: tuple[str, ...] = ()  # others that a trace names
-    command: str = ""  # what is run first in each sandbox
-    files: int = 0  # bytes of a file that then goes into each and back
+    command: str = ""  # the command that runs first in each sandbox
+    files: int = 0  # bytes of a file that is then written to each and read back
     router: str = ""  # through which; empty: the local cluster's own
 
 
@@ -63,10 +62,10 @@ class Measured:
     used: Used
     pool_levels: list[tuple[float, int]] = field(default_factory=list)
     refilled: float | None = None  # seconds from the start until the pool was full again
-    refills: list[float | None] = field(default_factory=list)  # of a shape that came several times: after each
+    refills: list[float | None] = field(default_factory=list)  # after each repetition of a shape
     began: float = 0.0  # by the clock
     watch_restarts: int = 0
-    examples: dict[str, str] = field(default_factory=dict)  # what the first error of each kind said
+    examples: dict[str, str] = field(default_factory=dict)  # the first message of each kind of error
 
 
 class Session:
@@ -89,7 +88,7 @@ class Session:
         return await self._scraper.version()
 
     async def full(self) -> None:
-        """Whichever tells it first: the members, or the pool's own status, which is published about once a second."""
+        """The earlier of the two: the watched members, or the pool's status, which is published about once a second."""
         status = asyncio.create_task(pool_is_full(self._api, self.stage, self._settings.fill_timeout))
         members = asyncio.create_task(self._warmth.full(self.stage.replicas, ()))
         if not self._settings.watch_sandboxes:
@@ -104,8 +103,8 @@ class Session:
             await asyncio.gather(status, members, return_exceptions=True)
 
     async def measure(self, arrivals: Sequence[Arrival], times: int = 1) -> Measured:
-        """Drives one shape, several times if so wanted, always on a full pool and controllers at rest. Claims that are kept until the
-        end are released when all has been counted."""
+        """Drives one shape, possibly several times, always on a full pool and idle controllers. Claims that are kept until the end are
+        released when everything has been counted."""
         await self.full()
         before = await self._scraper.take()
         if self.audit is not None:
@@ -135,7 +134,9 @@ class Session:
         usual = gc.get_threshold()
         gc.collect()
         gc.freeze()
-        gc.set_threshold(*_SELDOM)  # most of what a run makes is kept: the collector would only walk it again and again
+        gc.set_threshold(
+            *_SELDOM
+        )  # most objects of a run are kept, so the garbage collector would only scan them again and again
         cpu, began = time.process_time(), self._clock.monotonic()
         try:
             records = await self._drive(arrivals)
@@ -160,7 +161,7 @@ class Session:
     async def _refilled(self, records: Sequence[ClaimRecord]) -> float | None:
         """Seconds from the start until the pool was full again; None if it was not within the time allowed."""
         try:
-            if not self._warmth.levels:  # nobody follows members: the pool's own status, which may be old
+            if not self._warmth.levels:  # members are not watched: the pool's status, which may be old
                 await self.full()
                 return None
             async with asyncio.timeout(self._settings.fill_timeout):
@@ -170,7 +171,7 @@ class Session:
             return None
 
     async def _at_rest(self) -> Snapshot:
-        """What follows a claim (labels of its pod, status of its pool) is part of its cost: wait until no more is counted."""
+        """Writes after a claim (labels of its pod, status of its pool) are part of its cost: waits until the counters stop."""
         deadline = self._clock.monotonic() + _RESTLESS
         latest = await self._scraper.take()
         while self._clock.monotonic() < deadline:
@@ -229,5 +230,5 @@ async def a_session(
 
 
 async def _open_connections(transport: Transport, count: int) -> None:
-    """Before the clock starts: a handshake is no part of a claim."""
-    await asyncio.gather(*(transport.send(Call("GET", "/version")) for _ in range(count)))
+    """Connects before the run, so that no handshake is measured."""
+    await asyncio.gather(*(transport.send(HttpRequest("GET", "/version")) for _ in range(count)))

@@ -1,4 +1,4 @@
-"""Where a run takes place: a namespace, a template and a pool of its own, or a pool that is there; left as it was found."""
+"""The namespace, template and pool that a run uses: created for it and removed afterwards, or an existing pool that is left unchanged."""
 
 from __future__ import annotations
 
@@ -9,23 +9,55 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from sandpool.base.errors import SandpoolError
 from sandpool.kube.api import Api, EventType
 from sandpool.kube.errors import Gone, NotFound
+from sandpool.kube.requests import JSON, HttpRequest
 from sandpool.load.errors import LoadError
 from sandpool.model.kinds import CLAIMS, NAMESPACES, POOLS, TEMPLATES
 from sandpool.model.metadata import Object
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.resource import Resource
 
+_NAME, _POOL = b"@name@", b"@pool@"
+
+
+class ClaimBodies:
+    def __init__(self, namespace: str, run: str) -> None:
+        self._path = CLAIMS.path(namespace)
+        body = msgspec.json.encode(
+            {
+                "apiVersion": CLAIMS.api_version,
+                "kind": CLAIMS.kind,
+                "metadata": {"name": _NAME.decode(), "labels": {LABEL: run}},
+                "spec": {"warmPoolRef": {"name": _POOL.decode()}},
+            }
+        )
+        self._head, rest = body.split(_NAME)
+        self._middle, self._tail = rest.split(_POOL)
+        self._pools: dict[str, bytes] = {}
+
+    def create(self, name: str, pool: str) -> HttpRequest:
+        written = self._pools.get(pool)
+        if written is None:  # a trace may name anything: it must remain one JSON string
+            written = self._pools[pool] = msgspec.json.encode(pool)[1:-1]
+        body = b"".join((self._head, name.encode(), self._middle, written, self._tail))
+        return HttpRequest("POST", self._path, body, JSON)
+
+    def delete(self, name: str) -> HttpRequest:
+        return HttpRequest("DELETE", f"{self._path}/{name}")
+
+
 LABEL = "sandpool.dev/load"
-"""On every claim, and on the namespace of a run: which run made it."""
+"""A label of every claim and of the namespace: which run created it."""
 POOL = "load"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to stand on. With `pool` it is one that exists, in `namespace`; else everything is made, for `size` members."""
+    """With `pool`, an existing one in `namespace`; else everything is created, for `size` members."""
 
     run: str
     size: int = 0
@@ -43,13 +75,13 @@ class Stage:
     pool: str
     own: bool
     replicas: int
-    labels: str  # selects the claims of this run; empty where no others can be
+    labels: str  # selects the claims of this run; empty if there can be no others
     left: list[str] = field(default_factory=list)  # what could not be removed, and why
 
 
 @asynccontextmanager
 async def a_stage(api: Api, wanted: Wanted, patience: float, said: Callable[[str], None]) -> AsyncIterator[Stage]:
-    """What cannot be removed afterwards is told in `left`: a run that was measured is not lost for it."""
+    """What cannot be removed afterwards is listed in `left`; the measured run is not lost."""
     if wanted.pool:
         pool = await _existing(api, wanted)
         stage = Stage(wanted.namespace, wanted.pool, False, pool.spec.replicas or 0, f"{LABEL}={wanted.run}")
@@ -74,7 +106,9 @@ async def _cleared(stage: Stage, said: Callable[[str], None], removal: Awaitable
         async with asyncio.timeout(patience):
             await removal
     except TimeoutError:
-        stage.left.append(f"{what}: still there after {patience:g} s; look with `kubectl get all -n {stage.namespace}`")
+        stage.left.append(
+            f"{what}: still exists after {patience:g} s; check with `kubectl get all -n {stage.namespace}`"
+        )
     except SandpoolError as error:
         stage.left.append(f"{what}: {error}")
     for text in stage.left:
@@ -106,7 +140,7 @@ async def _existing(api: Api, wanted: Wanted) -> SandboxWarmPool:
     except NotFound:
         raise LoadError(
             f"there is no pool {wanted.pool} in {wanted.namespace}; name one with --pool and --namespace, or leave --pool "
-            "out and one is made for the run"
+            "out to have one created for the run"
         ) from None
 
 
@@ -125,7 +159,7 @@ async def _make(api: Api, wanted: Wanted, namespace: str) -> None:
 
 
 async def _remove_claims(api: Api, stage: Stage) -> None:
-    """What a run has not released itself: at the end of a good one there is nothing."""
+    """Deletes the claims that a run has not released itself: none after a successful run."""
     for claim in (await api.list(CLAIMS, stage.namespace, labels=stage.labels)).items:
         with contextlib.suppress(NotFound):
             await api.delete(CLAIMS, claim.metadata.name, stage.namespace)
@@ -139,14 +173,14 @@ async def _remove_namespace(api: Api, namespace: str) -> None:
 
 
 async def _until(
-    api: Api, resource: Resource[Any], name: str, namespace: str, told: Callable[[Any], bool]
+    api: Api, resource: Resource[Any], name: str, namespace: str, condition: Callable[[Any], bool]
 ) -> Object | None:
-    """The first state of one object that `told` is content with; None stands for its absence."""
+    """The first state of one object for which `condition` is true; None stands for its absence."""
     fields = f"metadata.name={name}"
     while True:
         page = await api.list(resource, namespace, fields=fields)
         found: Any = page.items[0] if page.items else None
-        if told(found):
+        if condition(found):
             return found  # type: ignore[no-any-return]
         try:
             async with api.watch(resource, namespace, fields=fields, since=page.revision) as events:
@@ -154,7 +188,7 @@ async def _until(
                     if event.type is EventType.BOOKMARK:
                         continue
                     found = None if event.type is EventType.DELETED else event.object
-                    if told(found):
+                    if condition(found):
                         return found  # type: ignore[no-any-return]
         except Gone:
             continue

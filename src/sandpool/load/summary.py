@@ -1,7 +1,7 @@
-"""From records and counts to the numbers of a report. Pure: the same records give the same numbers.
+"""Computes the numbers of a report from records and counts, including the order of service. Pure.
 
-Latencies are in milliseconds and count from the moment at which the shape wanted a claim; `from_sent` holds the same
-counted from the moment at which it left this process. The difference is what a closed loop would have hidden.
+Latencies are in milliseconds and count from the claim's scheduled time; `from_sent` has the same counted from when it was sent.
+The difference is what a closed-loop generator would have hidden.
 """
 
 from __future__ import annotations
@@ -9,22 +9,58 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from sandpool.load.counts import Counts
 from sandpool.load.distribution import levels, peak, percentile, rate
-from sandpool.load.order import inversions
 from sandpool.load.record import ClaimRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Inversions:
+    claims: int  # that were served although an older one of their pool waited
+    longest: (
+        float  # seconds by which the older one was served later, at most; until the last was served, if it never was
+    )
+
+
+def inversions(records: Sequence[ClaimRecord]) -> Inversions | None:
+    """None: the server's revisions are not known."""
+    known = [record for record in records if record.created]
+    if not known:
+        return None
+    end = max((record.ready for record in known if record.ready is not None), default=0.0)
+    pools: dict[str, list[ClaimRecord]] = {}
+    for record in known:
+        pools.setdefault(record.pool, []).append(record)
+    claims, longest = 0, 0.0
+    for members in pools.values():
+        for by in _overtakings(sorted(members, key=lambda record: record.created), end):
+            claims, longest = claims + 1, max(longest, by)
+    return Inversions(claims, longest)
+
+
+def _overtakings(oldest_first: Iterable[ClaimRecord], end: float) -> Iterable[float]:
+    """For each claim that was served before an older one: how much later the older one was served."""
+    latest, at = 0.0, 0.0  # when the last of the older ones was served: the revision, and the moment
+    for record in oldest_first:
+        served, ready = (record.served or inf, record.ready if record.ready is not None else end)
+        if served < latest:
+            yield max(0.0, at - ready)
+        elif served > latest:
+            latest, at = served, ready
+
 
 POINTS = ((50.0, "p50_ms"), (90.0, "p90_ms"), (99.0, "p99_ms"), (99.9, "p99_9_ms"))
 LATER = 2 / 3
-"""Of the time in which claims come: what a full pool had in store is served before."""
+"""Fraction of the arrival time that counts: before it, a full pool serves from its stock."""
 _ROUND = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What processes used during the run; None where it cannot be seen."""
+    """CPU and memory of processes during the run; None if unknown."""
 
     generator_cpu: float
     driven: float = 0.0  # seconds in which the generator used it

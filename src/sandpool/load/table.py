@@ -1,4 +1,4 @@
-"""A result for a terminal: a compact table and a histogram of blocks. Pure: numbers in, text out."""
+"""Renders a result for a terminal: a compact table and a histogram. Pure: numbers in, text out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _outcome(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     if result["failed"]:
         claims += f", {result['failed']} failed"
     if result["throttled"]:
-        claims += f", {result['throttled']} times told to come back later (429)"
+        claims += f", {result['throttled']} times throttled (429)"
     warm = result["warm_fraction"]
     return [
         ("claims", claims),
@@ -38,10 +38,10 @@ def _outcome(result: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _waited(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Claims that are neither Ready nor failed: the server had not taken them in when their time was over."""
+    """Claims that are neither Ready nor failed: the server did not admit them within their timeout."""
     if not result.get("turned_away"):
         return []
-    text = f"{result['turned_away']} waited until their time was over and were not taken in"
+    text = f"{result['turned_away']} were not admitted within their timeout"
     if not (unsent := result.get("not_sent")):
         return [("turned away", text)]
     return [("turned away", text), ("", f"{unsent} of them were not sent: all connections waited for answers")]
@@ -65,9 +65,9 @@ def _latency(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     if result["late_p99_ms"] is not None:
         rows.append(("  sent late by", f"p99 {ms(result['late_p99_ms'])}"))
     for name, prefix in (("to first output", "first_output_"), ("file in and out", "files_")):
-        told = {key.removeprefix(prefix): value for key, value in result.items() if key.startswith(prefix)}
-        if told.get("p50_ms") is not None:
-            rows.append((name, _points(told)))
+        values = {key.removeprefix(prefix): value for key, value in result.items() if key.startswith(prefix)}
+        if values.get("p50_ms") is not None:
+            rows.append((name, _points(values)))
     return rows
 
 
@@ -89,8 +89,8 @@ def _rates(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     if result.get("refilled_s") is not None:
         rows.append(("pool full again", f"after {number(result['refilled_s'])} s"))
     if result.get("refills_s"):
-        told = ", ".join("not in time" if each is None else f"{number(each)} s" for each in result["refills_s"])
-        rows.append(("  after each burst", told))
+        values = ", ".join("not in time" if each is None else f"{number(each)} s" for each in result["refills_s"])
+        rows.append(("  after each burst", values))
     if result["released"]:
         rows.append(("released", f"{result['released']}, p50 {ms(result['release_p50_ms'])}"))
     return rows
@@ -160,7 +160,7 @@ def _past(past: Mapping[str, Any]) -> str:
     warm = "" if past["warm_fraction"] is None else f", {past['warm_fraction']:.1%} warm"
     share = "" if past["of_capacity"] is None else f" ({past['of_capacity']:.0%} of the highest rate)"
     waits = f"{past['throttled']} times 429, {_away(past)}, {past['failed_admitted']} admitted ones failed"
-    served = "nobody knows how many" if past["sustained_per_s"] is None else f"{number(past['sustained_per_s'])}/s"
+    served = "unknown" if past["sustained_per_s"] is None else f"{number(past['sustained_per_s'])}/s"
     order = f", {past['inversions']} out of order" if past["inversions"] else ""
     return f"{number(past['rate'])}/s offered: served {served}{share}{warm}{order}, {waits}"
 

@@ -1,4 +1,4 @@
-"""The cluster that is driven: how it is reached, what it tells about itself, and which pages count what it does."""
+"""The cluster under load: how to connect to it, what it reports about itself, and its metrics pages."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ import msgspec
 
 from sandpool.base.clock import Clock
 from sandpool.base.errors import SandpoolError
-from sandpool.kube.calls import Call
 from sandpool.kube.config import Cluster, Config
 from sandpool.kube.credentials import Credential, Fixed, Source, credentials_for
 from sandpool.kube.kubeconfig import load_kubeconfig
 from sandpool.kube.local_discovery import Running
+from sandpool.kube.requests import HttpRequest
 from sandpool.kube.transport import Limits, Transport
-from sandpool.load.counts import FAMILIES, Page
+from sandpool.load.counts import FAMILIES, Page, Samples, read_samples
 from sandpool.load.errors import LoadError
 from sandpool.load.machine import Usage, is_durable, usage
-from sandpool.load.samples import Samples, read_samples
 from sandpool.sdk.config import Config as WayIn
 
-_METRICS = Call("GET", "/metrics")
-_VERSION = Call("GET", "/version")
+_METRICS = HttpRequest("GET", "/metrics")
+_VERSION = HttpRequest("GET", "/version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class Target:
         return cls(load_kubeconfig([kubeconfig], context=context), kubeconfig, context, **more)
 
     def inside(self, router: str) -> WayIn:
-        """How sandboxes are reached: through the router that was named, or the local cluster's own."""
+        """The router for sandboxes: the one that was named, or the local cluster's own."""
         known = router or (self.running.router if self.running else "")
         return WayIn(kubeconfig=self.kubeconfig, context=self.context, router=known)
 
@@ -57,8 +56,8 @@ class Target:
             Limits(request=timeout, write=timeout, connect=timeout, connections=connections),
         )
 
-    def told(self) -> dict[str, Any]:
-        """What is known of the cluster without asking it."""
+    def as_dict(self) -> dict[str, Any]:
+        """What is known about the cluster without a request."""
         if self.running is None:
             return {"cluster": self.config.cluster.server, "backend": None, "durable": None}
         durable, kind = is_durable(self.running.data_dir)
@@ -73,7 +72,7 @@ class Target:
 
 @dataclass(slots=True)
 class Snapshot:
-    """What the cluster had counted and used at one moment."""
+    """Counters and resource usage of the cluster at one moment."""
 
     pages: dict[str, Samples] = field(default_factory=dict)
     server: Usage | None = None
@@ -81,7 +80,7 @@ class Snapshot:
 
 
 class Scraper:
-    """Reads the pages that count. One that cannot be read is left out, and why is remembered."""
+    """Reads the metrics pages. One that cannot be read is left out, and the cause is kept."""
 
     def __init__(self, target: Target, transport: Transport) -> None:
         self._target = target
@@ -99,8 +98,8 @@ class Scraper:
 
     async def version(self) -> str:
         try:
-            told = msgspec.json.decode(await self._transport.send(_VERSION))
-            return str(told.get("gitVersion", ""))
+            as_dict = msgspec.json.decode(await self._transport.send(_VERSION))
+            return str(as_dict.get("gitVersion", ""))
         except (SandpoolError, msgspec.DecodeError, AttributeError):
             return ""
 
@@ -123,7 +122,7 @@ def pages(before: Snapshot, after: Snapshot) -> list[Page]:
 
 
 def processes(taken: Sequence[Page]) -> dict[str, dict[str, float]]:
-    """CPU and memory of those that serve the pages, where they tell."""
+    """CPU and memory of the processes that serve the pages, if the pages have them."""
     found = {}
     for page in taken:
         cpu = [sum(each.get("process_cpu_seconds_total", {}).values()) for each in (page.before, page.after)]
@@ -133,9 +132,9 @@ def processes(taken: Sequence[Page]) -> dict[str, dict[str, float]]:
     return found
 
 
-def _page(address: str) -> tuple[Transport, Call]:
+def _page(address: str) -> tuple[Transport, HttpRequest]:
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise LoadError(f"--metrics {address} is not the address of a page, such as http://127.0.0.1:8080/metrics")
-    call = Call("GET", parts.path or "/metrics")
+    call = HttpRequest("GET", parts.path or "/metrics")
     return Transport(Cluster(f"{parts.scheme}://{parts.netloc}"), Fixed(Credential()), Limits()), call

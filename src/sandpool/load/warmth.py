@@ -1,8 +1,8 @@
-"""Which sandboxes there are, heard from one watch: how full the pool is, and which claims were served warm.
+"""Tracks sandboxes from one watch: how full the pool is, and which claims were served warm.
 
-A claim is warm if what served it was a member of a pool, also one that was made while the claim waited, and cold if it was a sandbox
-started for this claim. Sandboxes carry that as a label. Where it is not known, a sandbox that has the claim's own name was started for
-it, and any other came from the pool.
+A claim is warm if it got a member of a pool, even one that was created while the claim waited, and cold if a sandbox was started for
+it. A label of the sandbox says which. Without the label, a sandbox with the name of the claim was started for it, and any other came
+from the pool.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 
 from sandpool.kube.api import EventType
-from sandpool.load.seen import SeenObject
+from sandpool.load.observed import SeenObject
 from sandpool.model.labels import LaunchType
 
 
@@ -41,8 +41,7 @@ class Warmth:
         self._changed.set()
 
     async def full(self, members: int, handed_out: Iterable[str]) -> float:
-        """Waits until there are that many again, and none of those that claims got is still among them: this watch may be
-        behind that of claims. Answers the moment by the clock."""
+        """Waits until there are that many again, without those that claims got: this watch may lag behind that of claims. Returns the time."""
         gone = set(handed_out)
         while len(self._ready) < members or not gone.isdisjoint(self._ready):
             self._changed.clear()
@@ -51,7 +50,7 @@ class Warmth:
 
 
 def is_warm(claim: str, sandbox: str, launched: Mapping[str, bool]) -> bool | None:
-    """None: nothing served the claim."""
+    """None: the claim was not served."""
     if not sandbox:
         return None
     return launched.get(sandbox, sandbox != claim)

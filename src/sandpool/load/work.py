@@ -1,4 +1,4 @@
-"""What becomes of a claim that is Ready, in this order: a first command, files, a dwell time, release."""
+"""What a run does with a claim once it is Ready, in this order: a command, a file, a dwell time, release."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ class FirstOutput(Protocol):
     """A command in a sandbox that was just handed out."""
 
     async def first_output(self, namespace: str, sandbox: str) -> float:
-        """The moment, by the clock, at which the first byte of its output was here. Raises SandpoolError."""
+        """The time at which the first byte of its output arrived. Raises SandpoolError."""
         ...
 
 
 class RoundTrip(Protocol):
-    """A file that goes into a sandbox and comes back."""
+    """A file that is written to a sandbox and read back."""
 
     async def round_trip(self, namespace: str, sandbox: str) -> None:
-        """Returns when what came back is what went in. Raises SandpoolError, also if it is not."""
+        """Returns when the same content was read back. Raises SandpoolError, also if it differs."""
         ...
 
 

@@ -1,5 +1,5 @@
-"""Machinery of controllers and of long-running processes that knows no kinds: queue, cache, reflector, writes, controller, manager, lease,
-events, health, serving certificates.
+"""Machinery of controllers and of long-running processes that knows no kinds: work queue, cache, reflector, writes, controller, manager, lease,
+events, health, TLS of our servers.
 
 What may live here: what every controller needs and none should write again. Time comes from an injected clock.
 """

@@ -1,7 +1,7 @@
-"""A controller: keys in, reconciles out. What a reconcile does is its author's; what its end leads to is decided here.
+"""A controller: takes keys from its work queue, runs reconciles, and decides what follows from how each one ends.
 
-Triggers turn steps of a cache into keys. Each trigger reduces an object to what the controller reads of it: equal before
-and after, nobody wakes up. A reconcile gets a key and nothing else, returns Done or raises, and never catches; each end is
+Triggers turn changes of a cache into keys. Each trigger reduces an object to what the controller reads of it: if that is equal before
+and after, no key is woken. A reconcile gets a key and nothing else, returns Done or raises, and never catches; each end is
 one queue action and one metric label (loop/outcome.py).
 """
 
@@ -18,17 +18,16 @@ from typing import Any, Generic, TypeVar
 from sandpool.base.backoff import Backoff
 from sandpool.base.clock import Clock
 from sandpool.base.deadline import Deadlines, Limit
-from sandpool.kube.lanes import Lane, take_lane
+from sandpool.kube.priority import Priority, UrgentWork, set_priority
 from sandpool.loop.cache import Cache
 from sandpool.loop.errors import Unobserved
 from sandpool.loop.outage import Outage
 from sandpool.loop.outcome import Arm, Done, OutOfTime, classify, refuses, unavailable
-from sandpool.loop.queue import Item, Priority, Queue
-from sandpool.loop.rush import Rush
+from sandpool.loop.queue import Item, Queue
 from sandpool.model.metadata import Key, Object
 from sandpool.telemetry.log import bind, logger
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.reconcile_history import Entry, Notes, Story, take_notes
+from sandpool.telemetry.reconcile_history import Entry, Notes, ReconcileHistory, take_notes
 from sandpool.telemetry.trace import NullTracer, Tracer
 
 K = TypeVar("K", bound=Hashable)
@@ -36,26 +35,29 @@ T = TypeVar("T", bound=Object)
 
 log = logger(__name__)
 
-_JUMP = 1.0  # seconds; less is what clocks do when they are kept in step
+_JUMP = 1.0  # seconds; smaller jumps are normal clock corrections
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """Workers, time limits and delays of one controller."""
+
     workers: int = 8
+    shared: bool = False  # whether namespaces share the workers, so that slow work for one leaves some to others
     timeout: float = 60.0  # of one reconcile
     first_delay: float = 0.005  # after the first failure of a key, doubling
     longest_delay: float = 1000.0
     longest_outage: float = 15.0  # between two tries while the server cannot be reached, or is broken
     first_refusal: float = 1.0  # after the first refusal of a key, doubling: a quota does not change at once,
-    longest_refusal: float = 60.0  # but when it does, nobody tells
+    longest_refusal: float = 60.0  # but no event says when it does
     throttled: float = 1.0  # when a server is too busy and does not say for how long
-    conflicts: int = 8  # so many in a row are answered at once, further ones as failures
-    alarm: float = 30.0  # a revision that does not come for so long is not waited for
-    clock_check: float = 30.0  # between two looks whether the wall clock was set, or the machine slept
+    conflicts: int = 8  # this many in a row are retried at once, further ones count as failures
+    alarm: float = 30.0  # after this long without the awaited revision, reconcile anyway
+    clock_check: float = 30.0  # between two checks whether the wall clock was set or the machine slept
 
 
 class _Run:
-    """One reconcile, as its story will tell it."""
+    """One reconcile, as its history will show it."""
 
     __slots__ = ("causes", "plan", "rid", "took")
 
@@ -67,40 +69,42 @@ class _Run:
 
 
 def _namespace(key: Hashable) -> str:
-    """Whose key it is: namespaces do not wait for each other's keys."""
+    """The flow of a key: namespaces take turns."""
     return key.namespace if isinstance(key, Key) else ""
 
 
 class Controller(Generic[K]):
+    """Runs reconciles for the keys of one work queue. Call `on` to subscribe to caches, then `run`."""
+
     def __init__(
         self,
         name: str,
         reconcile: Callable[[K], Awaitable[Done]],
         clock: Clock,
         metrics: Metrics,
-        story: Story,
+        history: ReconcileHistory,
         limits: Limits = Limits(),
         tracer: Tracer = NullTracer(),
     ) -> None:
         self.name = name
         self.at_work = False  # between the beginning of `run` and `stop`
-        self.outage = Outage(clock.monotonic)  # or one that is shared with others who call the same server
-        self.queue: Queue[K] = Queue(clock, party=_namespace)
+        self.outage = Outage(clock.monotonic)  # may be replaced by one that is shared by all callers of a server
+        self.queue: Queue[K] = Queue(clock, flow=_namespace, workers=limits.workers if limits.shared else None)
         self._tracer = None if isinstance(tracer, NullTracer) else tracer
         self._reconcile = reconcile if self._tracer is None else _traced(self._tracer, name, reconcile)
         self._clock = clock
-        self._story = story
+        self._history = history
         self._limits = limits
         self._deadlines = Deadlines(clock, limits.timeout)
         self._backoff: Backoff[K] = Backoff(limits.first_delay, limits.longest_delay)
         self._refusals: Backoff[K] = Backoff(limits.first_refusal, limits.longest_refusal)
         self._conflicts: dict[K, int] = {}
-        self._troubled: set[K] = set()  # keys of which any of the three may remember something
+        self._troubled: set[K] = set()  # keys that any of the three may have an entry of
         self._causes: dict[K, dict[str, None]] = {}  # what woke a key that waits, in order, each once
         self._later: dict[K, str] = {}  # why a delayed key is delayed
-        self._moments: dict[K, tuple[datetime, Priority]] = {}  # which keys are to be looked at when, by the wall clock
+        self._moments: dict[K, tuple[datetime, Priority]] = {}  # when keys are due, by the wall clock
         self._rids = count(1)
-        self._open: dict[K, _Run] = {}  # reconciles that have left something to be done afterwards
+        self._open: dict[K, _Run] = {}  # reconciles that left work for later (`Done.afterwards`)
         metrics.declare_controller(name)
         metrics.queue_depth.labels(name).set_function(lambda: len(self.queue))
         self._counts = {arm: metrics.reconciles.labels(name, arm.value) for arm in Arm}
@@ -115,11 +119,11 @@ class Controller(Generic[K]):
         keys: Callable[[T], Iterable[K]],
         *,
         reduce: Callable[[T], object],
-        priority: Priority | Callable[[T], Priority] = Priority.FIRST,
+        priority: Priority | Callable[[T], Priority] = Priority.URGENT,
         cause: str = "",
     ) -> None:
         """Wakes `keys(object)` when `reduce(object)` changes; None stands for "does not concern us", like absence.
-        Both the object before and the one after are asked for keys, so that a former owner learns of its loss."""
+        Keys are taken from both the old and the new object, so that a former owner is woken, too."""
         why = cause or cache.resource.kind
 
         def step(old: T | None, new: T | None) -> None:
@@ -135,28 +139,28 @@ class Controller(Generic[K]):
 
         cache.subscribe(step)
 
-    def wake(self, key: K, cause: str, priority: Priority = Priority.FIRST, *, after: float = 0.0) -> None:
-        """Wants the key reconciled; `cause` is for its story."""
+    def wake(self, key: K, cause: str, priority: Priority = Priority.URGENT, *, after: float = 0.0) -> None:
+        """Reconcile the key; `cause` is for its history."""
         if after > 0:
             self._later[key] = cause
         else:
             self._causes.setdefault(key, {})[cause] = None
         self.queue.add(key, priority, after=after)
 
-    def tell_of(self, key: K, cause: str, plan: str, took: float) -> None:
-        """What was done for a key without a reconcile, as its story and its trace should show it."""
+    def record(self, key: K, cause: str, plan: str, took: float) -> None:
+        """Records what was done for a key without a reconcile, in its history and its trace."""
         entry = Entry(self._clock.now(), f"{self.name}-{next(self._rids):x}", cause, plan, "done", took)
-        self._story.record((self.name, key), entry)
+        self._history.record((self.name, key), entry)
         if self._tracer is not None:
             with self._tracer.span("reconcile", controller=self.name, key=key, plan=plan):
                 pass
 
-    def share(self, rush: Rush) -> None:
-        """What nobody waits for rests while other controllers that share the rush have something urgent to do."""
-        self.queue.share(rush)
+    def share(self, urgent: UrgentWork) -> None:
+        """Background keys wait while any controller that shares this has urgent ones."""
+        self.queue.share(urgent)
 
     async def run(self) -> None:
-        """Works until `stop` is called and all that was waiting is done."""
+        """Runs workers until `stop` is called and all waiting keys are done."""
         self.at_work = True
         try:
             async with asyncio.TaskGroup() as group:
@@ -176,7 +180,7 @@ class Controller(Generic[K]):
         self.queue.shut_down()
 
     async def _mind_the_clock(self) -> None:
-        """Timers follow a clock that stands still while a machine sleeps, and that nobody can set. Moments do not."""
+        """Wakes delayed keys again when the wall clock jumped. Timers follow the monotonic clock, which stands still while a machine sleeps."""
         clock = self._clock
         while True:
             now, at = clock.now(), clock.monotonic()
@@ -197,20 +201,20 @@ class Controller(Generic[K]):
                 await self._handle(item, limit, task)
             finally:
                 self._busy -= 1
-            if task.cancelling():  # and the reconcile made something else of it: nobody will tell us a second time
+            if task.cancelling():  # the reconcile swallowed our cancellation, which is not delivered twice
                 raise asyncio.CancelledError
-            # Neither a queue that is not empty nor a reconcile that only looks gives way: a key that wakes itself would keep
-            # watches, timers and the lease from ever having their turn.
+            # Neither taking a key nor a reconcile without I/O yields to the event loop: a key that wakes itself would starve
+            # watches, timers and the lease.
             if len(queue):
                 await _give_way()
 
     async def _handle(self, item: Item[K], limit: Limit, task: asyncio.Task[Any]) -> None:
-        """One reconcile. Its end is a value; only our own cancellation passes through: it means that we are to stop."""
+        """Runs one reconcile and acts on its outcome. Only the cancellation of this worker passes through."""
         key, priority, waited = item
         run = self._begun(key)
         self._waits.observe(waited)
         bind({"controller": self.name, "key": key, "rid": run.rid})
-        take_lane(Lane.REFILL if priority is Priority.SECOND else Lane.CLAIMS)
+        set_priority(priority)
         take_notes(run.plan)
         began = self._clock.monotonic()
         outcome: Done | BaseException
@@ -223,24 +227,24 @@ class Controller(Generic[K]):
             if task.cancelling():
                 self.queue.done(key)
                 raise
-            outcome = error  # something inside was cancelled, not we: a failure like any other
+            outcome = error  # something inside was cancelled, not this worker: a failure like any other
         except Exception as error:
             outcome = error
         run.took += self._clock.monotonic() - began
         if not isinstance(outcome, Done):
             arm, text = self._failed(item, outcome)
-            del outcome  # it refers to this frame: nothing must have to look for circles
+            del outcome  # its traceback refers to this frame: avoid a reference cycle
         elif outcome.afterwards:
             self._open[key] = run
             self.queue.done(key, settled=True)
-            self.queue.add(key, Priority.SECOND)
+            self.queue.add(key, Priority.BACKGROUND)
             return
         else:
             arm, text = self._settled(item, outcome)
-        self._tell(key, run, arm, text)
+        self._record(key, run, arm, text)
 
     def _begun(self, key: K) -> _Run:
-        """A new reconcile, or what an earlier one left to be done afterwards."""
+        """A new reconcile, or the continuation of one that left work for later."""
         later = self._later.pop(key, "") if self._later else ""
         causes = self._causes.pop(key, None)
         run = self._open.pop(key, None) if self._open else None
@@ -249,14 +253,14 @@ class Controller(Generic[K]):
         run.causes.update(causes or {})
         return run
 
-    def _tell(self, key: K, run: _Run, arm: Arm, text: str) -> None:
+    def _record(self, key: K, run: _Run, arm: Arm, text: str) -> None:
         self._counts[arm].inc()
         self._seconds.observe(run.took)
         entry = Entry(self._clock.now(), run.rid, "+".join(run.causes), "; ".join(run.plan), text, run.took)
-        self._story.record((self.name, key), entry)
+        self._history.record((self.name, key), entry)
 
     def _settled(self, item: Item[K], done: Done) -> tuple[Arm, str]:
-        """It did all there was to do. The answer is for metric and story."""
+        """The reconcile succeeded. Returns what the metric and the history show."""
         key, priority, _ = item
         if key in self._troubled:
             self._forget(key)
@@ -265,8 +269,8 @@ class Controller(Generic[K]):
         self.queue.done(key, settled=True)
         if done.again_at is None and done.again_after is None:
             return Arm.DONE, "done"
-        if done.unhurried:
-            priority = Priority.SECOND
+        if done.background:
+            priority = Priority.BACKGROUND
         if done.again_at is not None:
             self._moments[key] = (done.again_at, priority)
         delay = done.delay(self._clock.now()) or 0.0
@@ -274,7 +278,7 @@ class Controller(Generic[K]):
         return Arm.AGAIN, f"again in {delay:.3f} s"
 
     def _failed(self, item: Item[K], outcome: BaseException) -> tuple[Arm, str]:
-        """The switch that everything here hangs on: one arm, one queue action. The answer is for metric and story."""
+        """The central switch: one arm, one queue action. Returns what the metric and the history show."""
         key, priority, _ = item
         self._troubled.add(key)
         arm, error = classify(outcome)
@@ -304,7 +308,7 @@ class Controller(Generic[K]):
         return arm, f"{arm.value}: {type(error).__name__}: {error}"
 
     def _retried(self, key: K, priority: Priority, outcome: BaseException) -> None:
-        """Again after a delay that grows. That the server is away fails all keys alike: that is told once, for all of them."""
+        """Retries with a growing delay. An outage of the server fails all keys alike, so it is logged once for all of them."""
         delay, away = self._backoff.next(key), unavailable(outcome)
         if away is not None:
             delay = min(delay, self._limits.longest_outage)
@@ -315,7 +319,7 @@ class Controller(Generic[K]):
         self.wake(key, "retry", priority, after=delay)
 
     def _patient(self, key: K) -> bool:
-        """Conflicts are answered at once, but not for ever: two writers must not spin against each other."""
+        """Whether a conflict is still retried at once: two writers must not spin against each other for ever."""
         conflicts = self._conflicts[key] = self._conflicts.get(key, 0) + 1
         return conflicts <= self._limits.conflicts
 
@@ -330,7 +334,7 @@ def _traced(
     tracer: Tracer, name: str, reconcile: Callable[[K], Awaitable[Done]]
 ) -> Callable[[K], Coroutine[Any, Any, Done]]:
     async def traced(key: K) -> Done:
-        with tracer.span("reconcile", controller=name, key=key):  # which sees how it ends
+        with tracer.span("reconcile", controller=name, key=key):  # records how it ends
             return await reconcile(key)
 
     return traced
@@ -338,5 +342,5 @@ def _traced(
 
 @coroutine
 def _give_way() -> Generator[None]:
-    """As `asyncio.sleep(0)`, which is two calls more."""
+    """As `asyncio.sleep(0)`, without its overhead."""
     yield

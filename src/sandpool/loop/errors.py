@@ -1,4 +1,4 @@
-"""What a reconcile may raise besides the errors of an API server. loop/controller.py says what each one leads to."""
+"""Errors that a reconcile may raise besides those of an API server. loop/controller.py decides what each one leads to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Unobserved(SandpoolError):
 
 
 class Terminal(SandpoolError):
-    """Trying again cannot help before something changes. The reason and the message become a condition."""
+    """A retry cannot help until something changes. The reason and the message become a condition."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{reason}: {message}")
@@ -35,12 +35,12 @@ class Terminal(SandpoolError):
 
 
 class NotSynced(SandpoolError):
-    """A cache was not filled in time; the message names it and the last thing that went wrong."""
+    """A cache was not filled in time; the message names it and the last error."""
 
 
 class LeadershipLost(SandpoolError):
-    """The lease could not be renewed in time, or somebody else holds it. Nothing may be written any more."""
+    """The lease could not be renewed in time, or another process holds it. Nothing may be written any more."""
 
 
 class NoPlaceForLease(SandpoolError):
-    """The namespace of the lease does not exist, so nobody can lead."""
+    """The namespace of the lease does not exist, so no process can lead."""

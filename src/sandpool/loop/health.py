@@ -1,7 +1,7 @@
-"""Whether this process can do its work: pure answers about what reflectors, lease and server have last said.
+"""Whether this process is ready, judged from the last contact of its reflectors, its lease and its server. Pure.
 
 Ready means: every cache is filled and not stale, and it is known who holds the lease. A process that waits for the lease is
-ready too, because it could take over at once. That it leads is no part of it.
+ready too, because it could take over at once. Readiness does not require leadership.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sandpool.loop.reflector import Reflector
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """Seconds."""
+    """Limits of readiness, in seconds."""
 
     silent: float = 300.0  # a server sends a bookmark about once a minute: a watch that is silent for longer is dead
     failing: float = 15.0  # a watch that has failed and is not back for so long
@@ -55,7 +55,7 @@ def unknown_lease(seen: Seen, ages: Ages) -> list[str]:
 
 
 class Health:
-    """Asked by /readyz."""
+    """What /readyz reports."""
 
     def __init__(
         self,
@@ -70,19 +70,19 @@ class Health:
         self._ages = ages
 
     def problems(self) -> list[str]:
-        """Nothing: ready."""
+        """Why the process is not ready; empty if it is."""
         now = self._monotonic()
         caches = [
             Seen(
                 reflector.name,
-                now - reflector.heard if reflector.cache.synced.is_set() else None,
+                now - reflector.last_contact if reflector.cache.synced.is_set() else None,
                 _words(reflector.trouble),
             )
             for reflector in self._reflectors
         ]
         found = stale_caches(caches, self._ages)
         elector = self._elector
-        # It is first asked for once the caches are filled.
+        # The lease is first requested once the caches are filled.
         if elector is not None and not any(one.heard is None for one in caches):
             heard = now - elector.known
             lease = Seen(elector.name, None if heard == float("inf") else heard, _words(elector.trouble))

@@ -1,4 +1,4 @@
-"""Secondary indexes: objects by something that a function reads off them, kept up to date change by change."""
+"""Secondary indexes of a cache: objects by a value that a function computes from them, updated with every change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ V = TypeVar("V", bound=Hashable)
 
 
 class Index(Generic[T, V]):
-    """`values(object)` says under what the object is found: nothing, one value or several. It must be pure.
+    """`values(object)` returns the values under which the object is found: none, one or several. It must be pure.
 
     Most values of most indexes lead to one object (a pod by its sandbox): such a value holds the object itself, and a dict of
     objects by key once there are more.
@@ -36,7 +36,7 @@ class Index(Generic[T, V]):
         return len(found) if isinstance(found, dict) else 1
 
     def values(self) -> Collection[V]:
-        """Everything that at least one object is found under; live, too."""
+        """All values with at least one object, as a live view."""
         return self._found.keys()
 
     def change(self, key: Key, old: T | None, new: T | None) -> None:
@@ -78,21 +78,7 @@ def namespace_of(obj: Object) -> tuple[str, ...]:
 def controller_of(obj: Object) -> tuple[Uid, ...]:
     """The uid of the controlling owner."""
     owners = obj.metadata.owner_references
-    if owners and owners[0].controller:  # nearly always the only one
+    if owners and owners[0].controller:  # the usual case
         return (owners[0].uid,)
     owner = obj.metadata.controller
     return () if owner is None else (owner.uid,)
-
-
-def owners_of(obj: Object) -> tuple[Uid, ...]:
-    return tuple(owner.uid for owner in obj.metadata.owner_references)
-
-
-def label_of(label: str) -> Callable[[Object], tuple[str, ...]]:
-    """An index function: objects by the value of one label."""
-
-    def read(obj: Object) -> tuple[str, ...]:
-        value = obj.metadata.labels.get(label)
-        return () if value is None else (value,)
-
-    return read

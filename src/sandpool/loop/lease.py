@@ -4,7 +4,7 @@ Leadership is a deadline on our own clock, not a fact on the server: it ends `re
 was *sent*, whether or not the server can be reached. Others take over only after they have seen the Lease unchanged for its
 whole `duration`, which is longer; that gap is the safety margin against clocks that run at different speeds. Clocks of two
 machines are never compared. Every write tests the revision that it was decided on, so of two candidates one is refused.
-A Lease that somebody deletes by hand is outside of this: a process that starts just then knows of no holder.
+This does not cover a Lease that is deleted by hand: a process that starts just then knows of no holder.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sandpool.base.clock import Clock
@@ -23,6 +23,7 @@ from sandpool.model.core import Lease
 from sandpool.model.kinds import LEASES
 from sandpool.model.metadata import Revision
 from sandpool.model.patches import Patch, json_patch
+from sandpool.model.times import micro
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
 
@@ -30,7 +31,7 @@ log = logger(__name__)
 
 _NEVER = float("-inf")
 SHORTEST = 0.01
-"""Seconds between two looks at a lease, at least: a timer may fire a hair early."""
+"""Seconds between two reads of a lease, at least: a timer may fire slightly early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +57,18 @@ class Terms:
         return cls(duration, renew=duration * 13 / 16, retry=duration / 8)
 
     def next_look(self, now: float, free_at: float, draw: float) -> float:
-        """How many seconds a candidate waits: not longer than until the lease is free, so that nobody loses a turn to it."""
+        """Seconds that a candidate waits: not longer than until the lease is free, so that the handover is not delayed."""
         pause = self.retry * (1 + 0.2 * draw)
         return min(pause, max(free_at - now, SHORTEST)) if free_at > now else pause
 
     def next_renewal(self, now: float, sent: float) -> float:
-        """How many seconds the holder waits after a renewal that was `sent` then. A slow answer delays the next one no further."""
+        """Seconds that the holder waits after a renewal that was `sent` then. A slow answer does not delay the next renewal."""
         return max(0.0, sent + self.retry - now)
 
 
 def why_lost(holder: str | None, trouble: Exception | None, silent: float) -> str:
-    """Why a lease is held no longer. `holder`: whoever has it instead, empty for nobody; None: as far as is known it is still ours.
-    `silent`: seconds since the last renewal that the server confirmed was sent."""
+    """Why a lease was lost. `holder`: who has it instead, empty for nobody; None: as far as known it is still ours.
+    `silent`: seconds since the last confirmed renewal was sent."""
     if holder is not None:
         return f"{holder or 'nobody'} holds it now"
     if trouble is None:
@@ -76,7 +77,7 @@ def why_lost(holder: str | None, trouble: Exception | None, silent: float) -> st
 
 
 class Elector:
-    """`identity` must be unique per process start: two processes of one identity would both lead."""
+    """Acquires and renews a Lease. `identity` must be unique per process start: two processes of one identity would both lead."""
 
     def __init__(
         self,
@@ -100,12 +101,15 @@ class Elector:
         self._namespace = namespace
         self._terms = terms
         self._until = _NEVER  # we lead until then
-        self._asleep_at = clock.now()  # and not past this moment: a machine's monotonic clock stands still in its sleep
+        self._asleep_at = clock.now()  # nor past this wall-clock time: the monotonic clock stops while a machine sleeps
         self._lease: Lease | None = None  # as we last read or wrote it
-        self._cut_off = False  # a write of ours is out, and nobody waits for its answer any more
-        self._seen: tuple[Revision | None, float] = (None, 0.0)  # its revision (0: absent), and when we first saw that
+        self._cut_off = False  # a write was sent and its answer is no longer awaited
+        self._seen: tuple[Revision | None, float] = (
+            None,
+            0.0,
+        )  # its revision (0: absent), and when that was first observed
         self._promised = terms.duration
-        self._others = False  # it was somebody else's when we last saw it
+        self._others = False  # another process held it when it was last observed
         self._gauge = metrics.leader.labels(name)
         self._gauge.set_function(lambda: float(self.leading))
 
@@ -121,7 +125,7 @@ class Elector:
         log.info("lease acquired", lease=self.name, identity=self.identity)
 
     async def hold(self) -> None:
-        """Renews until that fails for too long, or somebody else holds the lease; then raises LeadershipLost."""
+        """Renews until that fails for too long, or another process holds the lease; then raises LeadershipLost."""
         terms, clock, renewed = self._terms, self._clock, True
         while self.leading:
             now = clock.monotonic()
@@ -141,20 +145,21 @@ class Elector:
         )
 
     async def release(self) -> None:
-        """Lets others take over at once. Only after everything that writes has stopped; failing to release is no error."""
+        """Releases the lease, so that another process can take over at once. Call it after everything that writes has stopped; a failure is only
+        logged."""
         was, self._until = self.leading or self._cut_off, _NEVER
         if not was:
             return
         try:
             async with asyncio.timeout(
                 self._terms.renew / 2
-            ):  # a busy server may be slow, and who waits for us waits longer
+            ):  # a busy server may be slow, but the shutdown waits for this
                 if self._lease is None:
                     self._observe(await self._api.get(LEASES, self.name, self._namespace))
                 if self._lost():
                     return
                 await self._patch(
-                    {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _micro(self._clock.now())}
+                    {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": micro(self._clock.now())}
                 )
             log.info("lease released", lease=self.name, identity=self.identity)
         except (ApiError, Unreachable, ConfigError, TimeoutError) as error:
@@ -174,7 +179,7 @@ class Elector:
         except (ApiError, Unreachable, ConfigError, TimeoutError) as error:
             if isinstance(error, TimeoutError):
                 error = TimeoutError(f"the API server did not answer within {limit:.1f} s")
-            self._lease, self.trouble = None, error  # whatever became of it: read it anew
+            self._lease, self.trouble = None, error  # its outcome is unknown: read the lease again
             raced = isinstance(error, (AlreadyExists, Conflict, NotFound, Invalid)) and not error.causes
             (log.debug if raced else log.warning)("lease attempt failed", lease=self.name, error=repr(error))
         return False
@@ -223,8 +228,8 @@ class Elector:
         self._sight(lease.metadata.revision)
 
     def _sight(self, revision: Revision) -> None:
-        """Remembers since when, by our own clock, the lease has been as it is. Called after the answer came: the write
-        that it shows happened before."""
+        """Records since when, by our own clock, the lease has had this revision. Called after the answer arrived: the write
+        itself happened before."""
         self.known = self._clock.monotonic()
         if revision != self._seen[0]:
             self._seen = (revision, self._clock.monotonic())
@@ -236,11 +241,11 @@ class Elector:
         return self._lease is not None and not self._ours(self._lease)
 
     def _others_lead(self) -> bool:
-        """Somebody holds it, or held it until it vanished, and may still count on the time that the lease promised."""
+        """Whether another process holds the lease, or held it until it was deleted, and its duration is not over yet."""
         return self._others and self._clock.monotonic() < self._seen[1] + self._promised
 
     def _spec(self, lease: Lease | None) -> dict[str, Any]:
-        now = _micro(self._clock.now())
+        now = micro(self._clock.now())
         spec: dict[str, Any] = {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": max(1, round(self._terms.duration)),
@@ -257,17 +262,12 @@ class Elector:
 
 
 def _write(lease: Lease, fields: dict[str, Any]) -> Patch:
-    """Sets these fields of spec if the lease is still exactly the one that we have seen."""
+    """Sets these fields of spec if the lease still has the observed uid and revision."""
     operations: list[dict[str, Any]] = [
         {"op": "test", "path": "/metadata/uid", "value": lease.metadata.uid},
         {"op": "test", "path": "/metadata/resourceVersion", "value": lease.metadata.resource_version},
     ]
-    if lease.spec == type(lease.spec)():  # perhaps there is no spec at all to add to
+    if lease.spec == type(lease.spec)():  # there may be no spec to add to
         operations.append({"op": "add", "path": "/spec", "value": {}})
     operations += [{"op": "add", "path": f"/spec/{name}", "value": value} for name, value in fields.items()]
     return json_patch(operations)
-
-
-def _micro(moment: datetime) -> str:
-    """metav1.MicroTime: always six digits after the point, which is why the general encoding will not do."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

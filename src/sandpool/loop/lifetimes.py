@@ -1,14 +1,14 @@
-"""Parts that run beside a body of code: they start before it and end after it.
+"""Background parts that run while a body of code runs: they start before it and end after it.
 
 Nested, they start in the order in which they are written and end the other way round. A part that fails cancels the body
-and everything inside it, and its error is what remains.
+and everything inside it, and its error is raised.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any
 
 from sandpool.base.errors import SandpoolError
@@ -16,22 +16,27 @@ from sandpool.base.errors import SandpoolError
 Work = Coroutine[Any, Any, None]
 
 
-@asynccontextmanager
-async def beside(**parts: Work) -> AsyncIterator[None]:
+def beside(**parts: Work) -> AbstractAsyncContextManager[None]:
     """Runs these parts while the body runs, and cancels them at its end. They must not end before."""
+    return beside_all(tuple(parts.items()))
+
+
+@asynccontextmanager
+async def beside_all(parts: Sequence[tuple[str, Work]]) -> AsyncIterator[None]:
+    """As `beside`, for parts whose names are not unique, or no identifiers. A name is for the error of a part that ends by itself."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_endless(work, name), name=name) for name, work in parts.items()]
+            tasks = [group.create_task(_endless(work, name), name=name) for name, work in parts]
             yield
             for task in tasks:
                 task.cancel()
     finally:
-        for work in parts.values():
-            work.close()  # of a body that ended at once some have not even begun
+        for _, work in parts:
+            work.close()  # if the body ended at once, some have not even begun
 
 
 async def reached(event: asyncio.Event, stop: asyncio.Event) -> bool:
-    """Waits for the event, but not past `stop`; whether the event is set and `stop` is not."""
+    """Waits for the event, but not past `stop`. True if the event is set and `stop` is not."""
     async with asyncio.TaskGroup() as group:
         waits = [group.create_task(either.wait()) for either in (event, stop)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -41,7 +46,7 @@ async def reached(event: asyncio.Event, stop: asyncio.Event) -> bool:
 
 
 def first_error(error: BaseException) -> BaseException:
-    """The error that began it, without the groups around it."""
+    """The first error, without the groups around it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -49,16 +54,17 @@ def first_error(error: BaseException) -> BaseException:
 
 @contextmanager
 def ungrouped() -> Iterator[None]:
-    """What a user can be told leaves as itself. Before Python 3.11.4 `except*` would put a group around it again."""
+    """Raises an error that is meant for the user without the groups around it. Before Python 3.11.4 `except*` would put a group around it
+    again."""
     try:
         yield
     except BaseExceptionGroup as group:
-        told, other = group.split((SandpoolError, OSError))
-        if told is None or other is not None:
+        for_user, other = group.split((SandpoolError, OSError))
+        if for_user is None or other is not None:
             raise
-        raise first_error(told) from None
+        raise first_error(for_user) from None
 
 
 async def _endless(work: Work, name: str) -> None:
     await work
-    raise SandpoolError(f"{name} ended by itself; it should run until the cluster stops")
+    raise SandpoolError(f"{name} ended by itself; it should run until it is cancelled")

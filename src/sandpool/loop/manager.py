@@ -17,6 +17,7 @@ from sandpool.base.errors import SandpoolError
 from sandpool.loop.controller import Controller
 from sandpool.loop.errors import NotSynced
 from sandpool.loop.lease import Elector
+from sandpool.loop.lifetimes import beside_all, first_error
 from sandpool.loop.reflector import Reflector
 from sandpool.telemetry.log import logger
 
@@ -25,7 +26,7 @@ log = logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds."""
+    """Time limits, in seconds."""
 
     synced: float = 60.0  # from the start until every cache is filled
     drained: float = 30.0  # from the stop until every controller is done
@@ -33,16 +34,20 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
+    """The parts of a process."""
+
     reflectors: Sequence[Reflector[Any]] = ()
     controllers: Sequence[Controller[Any]] = ()
     elector: Elector | None = None
     services: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
-    """Whatever else runs from start to end, such as an event recorder or a metrics endpoint; ended last."""
+    """Whatever else runs from start to end, such as an event recorder or a metrics endpoint; stopped last."""
     prepare: Callable[[], Awaitable[None]] | None = None
-    """Awaited as leader, before the controllers start: what must be settled first, such as one cache at another's revision."""
+    """Awaited as leader before the controllers start, for instance to bring caches up to date."""
 
 
 class Manager:
+    """Runs the parts until `stop` is set or one of them fails."""
+
     def __init__(self, parts: Parts, deadlines: Deadlines = Deadlines()) -> None:
         self.ready = asyncio.Event()  # the controllers are at work
         self._parts = parts
@@ -53,18 +58,16 @@ class Manager:
         parts = self._parts
         try:
             async with (
-                _beside(*(_endless(service(), "a service") for service in parts.services)),
+                beside_all([("a service", service()) for service in parts.services]),
                 _released(parts.elector),
-                _beside(
-                    *(_endless(reflector.run(), f"the reflector of {reflector.name}") for reflector in parts.reflectors)
-                ),
+                beside_all([(f"the reflector of {reflector.name}", reflector.run()) for reflector in parts.reflectors]),
             ):
                 if await _unless(stop, self._start()):
-                    async with _beside(*([parts.elector.hold()] if parts.elector else [])):
+                    async with beside_all([("the lease", parts.elector.hold())] if parts.elector else []):
                         if await _unless(stop, self._prepare()):
                             await self._work(stop)
         except BaseExceptionGroup as errors:
-            raise _first(errors) from errors
+            raise first_error(errors) from errors
         finally:
             self.ready.clear()
 
@@ -74,7 +77,7 @@ class Manager:
             await self._parts.elector.acquire()
 
     async def _prepare(self) -> None:
-        """While the lease is renewed: this may take longer than a lease lasts."""
+        """Runs while the lease is being renewed: it may take longer than a lease lasts."""
         if self._parts.prepare is not None:
             await self._parts.prepare()
 
@@ -94,7 +97,7 @@ class Manager:
         log.info("caches filled", count=len(reflectors))
 
     async def _work(self, stop: asyncio.Event) -> None:
-        """The controllers, until stop and then until they have finished what waits, within the deadline."""
+        """Runs the controllers until `stop`, and then until they have finished what waits, within the deadline."""
         limit = asyncio.timeout(None)
         try:
             async with limit, asyncio.TaskGroup() as workers:
@@ -113,16 +116,6 @@ class Manager:
 
 
 @asynccontextmanager
-async def _beside(*parts: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Runs parts while the body runs: the body's end cancels them, a part's failure cancels the body."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(part) for part in parts]
-        yield
-        for task in tasks:
-            task.cancel()
-
-
-@asynccontextmanager
 async def _released(elector: Elector | None) -> AsyncIterator[None]:
     try:
         yield
@@ -132,7 +125,7 @@ async def _released(elector: Elector | None) -> AsyncIterator[None]:
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Does the work, but not past `stop`; whether it was finished."""
+    """Does the work, but not past `stop`. True if it was finished."""
     async with asyncio.TaskGroup() as group:
         working, stopping = group.create_task(work), group.create_task(stop.wait())
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -140,11 +133,6 @@ async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
         working.cancel()
         stopping.cancel()
     return finished
-
-
-async def _endless(work: Coroutine[Any, Any, None], name: str) -> None:
-    await work
-    raise SandpoolError(f"{name} ended by itself; it should run until it is cancelled")
 
 
 async def _until(stop: asyncio.Event, controller: Controller[Any]) -> None:
@@ -156,9 +144,3 @@ async def _until(stop: asyncio.Event, controller: Controller[Any]) -> None:
 def _why(reflector: Reflector[Any]) -> str:
     trouble = reflector.trouble
     return "no answer yet" if trouble is None else f"{type(trouble).__name__}: {trouble}"
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

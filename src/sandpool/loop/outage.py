@@ -1,7 +1,7 @@
-"""An API server that cannot be reached, or is broken, as one line with a count: not as one line, or a traceback, for each call that fails.
+"""Logs an outage of the API server as one line with a count, instead of one line or traceback for each call that fails.
 
-The first failure is logged, then how many there were every ten seconds, and their sum when it is over: when a watch works again, when a
-minute passed without a failure, or when this process ends. What failed for each object is in its story.
+The first failure is logged, then their number every ten seconds, and their sum when the outage is over: when a watch works again, after a
+minute without a failure, or when this process ends. What failed for each object is in its reconcile history.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ log = logger(__name__)
 EVERY = 10.0
 """Seconds between two lines about one outage."""
 QUIET = 60.0
-"""Seconds without a failure after which it is over, whoever noticed."""
+"""Seconds without a failure after which an outage is over."""
 
 
 class Outage:
-    """Shared by whatever calls one server. Times are of the monotonic clock, in seconds."""
+    """Shared by all callers of one server. Times are of the monotonic clock, in seconds."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self.failures = 0  # of the outage under way; 0: there is none
@@ -41,7 +41,7 @@ class Outage:
             log.warning("calls to the API server still fail", error=words, **self._sum())
 
     def end(self) -> None:
-        """The server answers again, or nobody will ask it any more."""
+        """The server answers again, or this process stops."""
         if self.failures:
             log.info("calls to the API server failed", **self._sum())
             self.failures = 0

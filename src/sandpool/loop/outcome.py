@@ -1,8 +1,8 @@
-"""How a reconcile can end, and what each end leads to. Pure: the controller does what these values say."""
+"""How a reconcile can end, and what each end leads to. Pure: the controller acts on these values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -31,21 +31,21 @@ class Arm(StrEnum):
     UNOBSERVED = "unobserved"  # again when the cache has reached the revision
     CONFLICT = "conflict"  # again at once, not counted as a failure
     TERMINAL = "terminal"  # not again before something changes
-    THROTTLED = "throttled"  # again when the server said
+    THROTTLED = "throttled"  # again after Retry-After
     TIMEOUT = "timeout"  # it took too long: again after a backoff
     ERROR = "error"  # anything else: again after a backoff
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The reconcile did all there was to do now. `again_at` or `again_after` (seconds): when to look again anyway.
-    `afterwards`: what somebody waited for is done, and something is left that nobody waits for. The key comes back in the
-    second lane, and that is still the same reconcile: one story, one count. `unhurried`: nobody waits for that look."""
+    """The reconcile succeeded. `again_at` or `again_after` (seconds): when to reconcile again anyway.
+    `afterwards`: the urgent part is done, and something is left that nobody waits for. The key is queued again with background priority, and that
+    is still the same reconcile: one history entry, one count. `background`: nobody waits for the next reconcile."""
 
     again_at: datetime | None = None
     again_after: float | None = None
     afterwards: bool = False
-    unhurried: bool = False
+    background: bool = False
 
     def delay(self, now: datetime) -> float | None:
         """Seconds until the earlier of the two; None: not before something changes."""
@@ -56,7 +56,7 @@ class Done:
 
 
 class OutOfTime(Exception):
-    """The controller's own limit on one reconcile passed."""
+    """A reconcile exceeded the controller's time limit."""
 
 
 _GRAVITY = (Arm.UNOBSERVED, Arm.CONFLICT, Arm.THROTTLED, Arm.TERMINAL, Arm.TIMEOUT, Arm.ERROR)
@@ -73,7 +73,7 @@ def classify(error: BaseException) -> tuple[Arm, BaseException]:
 
 
 def refuses(error: BaseException) -> bool:
-    """The server understood and said no: a policy, a quota, a webhook, or an object that breaks a rule. A patch whose test
+    """Whether the server rejected the request itself: a policy, a quota, a webhook, or an invalid object. A patch whose test
     failed (Invalid without causes) is no refusal."""
     return isinstance(error, (Forbidden, BadRequest, RequestTooLarge)) or (
         isinstance(error, Invalid) and bool(error.causes)
@@ -81,7 +81,7 @@ def refuses(error: BaseException) -> bool:
 
 
 def unavailable(error: BaseException) -> BaseException | None:
-    """The error that says that the server cannot be reached, or is broken; None if something else is wrong, or something besides."""
+    """The error, if all failures mean that the server is unreachable or broken; None if anything else failed."""
     failures = [leaf for leaf in _leaves(error) if _arm(leaf) is Arm.ERROR]
     if all(isinstance(leaf, Unreachable) or (isinstance(leaf, ApiError) and leaf.code >= 500) for leaf in failures):
         return next(iter(failures), None)
@@ -97,7 +97,7 @@ def _arm(error: BaseException) -> Arm:
         case Terminal():
             return Arm.TERMINAL
         case Forbidden() if any(cause.reason == ENDING for cause in error.causes):
-            return Arm.TERMINAL  # whatever was wanted there, it goes away with its namespace
+            return Arm.TERMINAL  # the object would be deleted with its namespace
         case TooManyRequests():
             return Arm.THROTTLED
         case OutOfTime():
@@ -112,3 +112,11 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield from _leaves(inner)
     else:
         yield error
+
+
+def raise_all(errors: Sequence[Exception]) -> None:
+    """Ends a reconcile whose steps went on after a failure: raises the error, or a group of several, if there is any."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ExceptionGroup("several steps failed", errors)

@@ -1,11 +1,13 @@
-"""The work queue: fair, stingy, many workers, delays, two lanes, orderly end.
+"""The work queue of a controller, as client-go's: keys without duplicates, delays, many workers, two priorities, an orderly end.
 
-Stingy: a key added again and again before it is taken is handed out once. Exclusive: a key is never with two workers; added
-while it is processed, it is handed out once more afterwards. Delayed: of several delays the earliest counts. Lanes: the
-first goes before the second, but a second lane that waited for `patience` gets every other turn; in each, parties take turns (loop/lane.py). Queues that share a rush
-(loop/rush.py) rest their second lanes while a first lane of any of them is at work, each key at most for its patience; none rests while
-the second lane makes what others wait for (`hurry`).
-Only one thread uses it, so there are no locks; every operation costs O(1), or O(log delays) where a delay is involved.
+A key that is added again before it is taken is handed out once. No key is with two workers at once; one that is added while it is processed is
+handed out once more afterwards. Of several delays the earliest counts. Urgent keys go before background ones, but a background key that has waited
+for `patience` gets every other turn (kube/priority.py has the policy). Within a priority, flows take turns (loop/fair_queue.py). Queues that share
+`UrgentWork` hold their background keys back while any of them has an urgent one, each key at most for its patience, and not at all while
+background work makes what others wait for (`expedite_background_while`).
+With `workers`, a flow holds at most `SPREAD` times as many of them as are free: however slow its keys are, other flows find a worker.
+
+Only one thread uses it, so there are no locks. Every operation costs O(1), or O(log delays) where a delay is involved.
 """
 
 from __future__ import annotations
@@ -14,27 +16,23 @@ import asyncio
 import heapq
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from enum import IntEnum
 from itertools import count
 from typing import Generic, NamedTuple, TypeVar
 
 from sandpool.base.clock import Clock, Timer
-from sandpool.loop.lane import Lane
-from sandpool.loop.rush import Rush
+from sandpool.kube.priority import PATIENCE, Priority, UrgentWork
+from sandpool.loop.fair_queue import FairQueue
 
 K = TypeVar("K", bound=Hashable)
-
 
 _tuple = tuple.__new__
 
 
-class Priority(IntEnum):
-    FIRST = 0
-    SECOND = 1
+SPREAD = 3
 
 
 class Item(NamedTuple, Generic[K]):
-    """A key in a worker's hands: give it back with `done`."""
+    """A key that a worker has taken. Give it back with `done`."""
 
     key: K
     priority: Priority
@@ -47,14 +45,26 @@ class _Delay(NamedTuple):
 
 
 class Queue(Generic[K]):
-    def __init__(self, clock: Clock, *, patience: float = 2.0, party: Callable[[K], str] = lambda key: "") -> None:
+    """`add` keys; a worker takes one with `take` and gives it back with `done`."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        patience: float = PATIENCE,
+        flow: Callable[[K], str] = lambda key: "",
+        workers: int | None = None,
+    ) -> None:
+        """`workers`: how many there are, if flows share them; None: each may hold all of them."""
         self._clock = clock
+        self._workers = workers
+        self._held: dict[str, int] = {}  # keys with a worker, by flow; only counted if flows share the workers
         self._patience = patience
-        # Waiting keys, and since when. A waiting key is in exactly one lane and never in _processing.
-        self._lanes: tuple[Lane[K], ...] = tuple(Lane(party) for _ in Priority)
-        # Keys with a worker: out of which lane, and the delay that was pending when it was taken.
+        # Waiting keys, urgent and background. A waiting key is in exactly one of the two and never in _processing.
+        self._lanes: tuple[FairQueue[K], ...] = (FairQueue(flow), FairQueue(flow))
+        # Keys with a worker: with which priority, and the delay that was pending when it was taken.
         self._processing: dict[K, tuple[Priority, _Delay | None]] = {}
-        # Keys added while with a worker: they go into a lane when that worker is done. A subset of _processing.
+        # Keys added while with a worker: they wait again when that worker is done. A subset of _processing.
         self._dirty: dict[K, Priority] = {}
         # Delayed keys. The heap may hold entries that are outdated: only those that _delayed confirms count.
         self._delayed: dict[K, _Delay] = {}
@@ -64,31 +74,36 @@ class Queue(Generic[K]):
         self._timer_at = float("inf")
         self._takers: deque[asyncio.Future[None]] = deque()
         self._idle: list[asyncio.Future[None]] = []
-        self._last = Priority.SECOND
+        self._last = Priority.BACKGROUND
         self._closed = False
-        self._rush: Rush | None = None
-        self._rest: Timer | None = None  # until the second lane has rested
-        self._hurried: Callable[[], bool] | None = None
+        self._urgent: UrgentWork | None = None
+        self._wait_timer: Timer | None = None  # until background keys have waited long enough
+        self._pressed: Callable[[], bool] | None = None
 
     def __len__(self) -> int:
         """Keys that wait for a worker; delayed ones do not."""
         return len(self._lanes[0].since) + len(self._lanes[1].since)
 
-    def share(self, rush: Rush) -> None:
-        """From now on the second lane rests while the rush lasts. To be called before the first key comes."""
-        self._rush = rush
-        rush.join(self._calmed)
+    @property
+    def timers(self) -> int:
+        """Entries that are kept for delayed keys, outdated ones included."""
+        return len(self._heap)
 
-    def hurry(self, hurried: Callable[[], bool]) -> None:
-        """The second lane does not rest while `hurried` says so: it has every other turn. Call `look` when it begins to."""
-        self._hurried = hurried
+    def share(self, urgent: UrgentWork) -> None:
+        """Hold background keys back while there is urgent work in any queue that shares it. To be called before the first key comes."""
+        self._urgent = urgent
+        urgent.on_idle(self._release_background)
 
-    def look(self) -> None:
-        """Whoever rested and need not any more gets a worker."""
-        self._calmed()
+    def expedite_background_while(self, pressed: Callable[[], bool]) -> None:
+        """Background keys get every other turn at once while `pressed` is true. Call `recheck` when it becomes true."""
+        self._pressed = pressed
 
-    def add(self, key: K, priority: Priority = Priority.FIRST, *, after: float = 0.0) -> None:
-        """Wants the key processed, `after` seconds from now. Ignored once the queue is shut down."""
+    def recheck(self) -> None:
+        """Hand out background keys that need not wait any more."""
+        self._release_background()
+
+    def add(self, key: K, priority: Priority = Priority.URGENT, *, after: float = 0.0) -> None:
+        """Process the key, `after` seconds from now. Ignored once the queue is shut down."""
         if self._closed:
             return
         if after > 0:
@@ -99,8 +114,8 @@ class Queue(Generic[K]):
             self._enter(key, priority)
 
     def lead(self, keys: Sequence[K]) -> None:
-        """Of those that wait in the first lane these come next, in this order, whoever woke them when."""
-        first = self._lanes[Priority.FIRST]
+        """Moves these keys, if they wait as urgent ones, to the front, in this order."""
+        first = self._lanes[Priority.URGENT]
         for key in reversed(keys):
             if key in first.since:
                 first.lead(key)
@@ -116,7 +131,7 @@ class Queue(Generic[K]):
                 await taker
             except BaseException:
                 if taker.done() and not taker.cancelled():
-                    self._wake()  # it was this taker's turn: somebody else must have it
+                    self._wake()  # it was this taker's turn: wake another
                 elif taker in self._takers:
                     self._takers.remove(taker)
                 raise
@@ -127,42 +142,50 @@ class Queue(Generic[K]):
         if self._heap and self._heap[0][0] <= now:
             self._ripen(now)
         first, second = self._lanes
-        priority = Priority.FIRST
+        priority = Priority.URGENT
         if second.since:
-            chosen = self._next_lane(now)
+            chosen = self._next_priority(now)
             if chosen is None:
-                self._set_rest()
+                self._set_wait_timer()
                 return None
             priority = chosen
         elif not first.since:
             return None
-        key, since = self._lanes[priority].pop()
+        if self._workers is None:
+            key, since = self._lanes[priority].pop()
+        else:
+            found = self._pop_shared(priority, now)
+            if found is None:
+                return None
+            priority, key, since = found
         self._last = priority
         self._processing[key] = (priority, self._delayed.pop(key, None) if self._delayed else None)
         return _tuple(Item, (key, priority, now - since))  # as Item(...) does, without a call in between
 
     def done(self, key: K, *, settled: bool = False) -> None:
-        """Gives a key back. `settled`: the worker looked at everything, so a delay that was pending when the key was
-        taken has served its purpose; otherwise that delay stands. Delays asked for meanwhile stand in any case."""
-        lane, delay = self._processing.pop(key)
+        """Gives a key back. `settled`: the reconcile was complete, so a delay that was pending when the key was
+        taken is dropped; otherwise it stays. Delays added meanwhile stay in any case."""
+        priority, delay = self._processing.pop(key)
+        if self._workers is not None:
+            self._give_back(key)
         if delay is not None and not settled and not self._closed:
             self._delay(key, delay)
         if key in self._dirty:
             self._enter(key, self._dirty.pop(key))
-        if lane is Priority.FIRST and self._rush is not None:
-            self._rush.ended()
+        if priority is Priority.URGENT and self._urgent is not None:
+            self._urgent.ended()
         if self._closed or self._idle:
             self._settle_end()
 
     def shut_down(self) -> None:
-        """Accepts nothing more and drops what is delayed; what waits, or was added while processed, is still handed out."""
+        """Accepts no more keys and drops delayed ones. Keys that wait, or were added while processed, are still handed out."""
         self._closed = True
         self._delayed.clear()
         self._heap.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._timer_at = None, float("inf")
-        self._calmed()  # there is no rest any more
+        self._release_background()  # nothing is held back any more
         self._settle_end()
 
     async def drained(self) -> None:
@@ -172,61 +195,91 @@ class Queue(Generic[K]):
             self._idle.append(waiter)
             await waiter
 
-    def _next_lane(self, now: float) -> Priority | None:
-        """Whose turn it is while there are keys in the second lane."""
-        if not self._lanes[0].since:
-            return None if self._resting(now) else Priority.SECOND
-        if self._last is Priority.SECOND:
-            return Priority.FIRST
-        return Priority.SECOND if self._rested(now) else Priority.FIRST
+    def _pop_shared(self, priority: Priority, now: float) -> tuple[Priority, K, float] | None:
+        """The next key of a flow that may have another worker; of the other priority, if there is none of this one."""
+        other = Priority.BACKGROUND if priority is Priority.URGENT else Priority.URGENT
+        for each in (priority, other):
+            if each is Priority.BACKGROUND and (not self._lanes[each].since or self._must_wait(now)):
+                continue
+            found = self._lanes[each].pop_from(self._may_hold)
+            if found is not None:
+                flow = self._lanes[each].flow(found[0])
+                self._held[flow] = self._held.get(flow, 0) + 1
+                return each, *found
+        return None
 
-    def _rested(self, now: float) -> bool:
-        """Whether the second lane has waited long enough. The hair is for timers that fire a rounding error early."""
-        if self._hurried is not None and self._hurried():
+    def _may_hold(self, flow: str) -> bool:
+        """Whether a flow may have one more worker. One that has none always may."""
+        held = self._held.get(flow, 0)
+        if not held or self._closed:
+            return True
+        assert self._workers is not None
+        return held < SPREAD * (self._workers - len(self._processing) - 1)
+
+    def _give_back(self, key: K) -> None:
+        """A worker is free: keys may be taken now for which there were idle workers before, but not for their flow."""
+        flow = self._lanes[0].flow(key)
+        self._held[flow] -= 1
+        if not self._held[flow]:
+            del self._held[flow]
+        for _ in range(min(len(self), len(self._takers))):
+            self._wake()
+
+    def _next_priority(self, now: float) -> Priority | None:
+        """Which priority is next while background keys wait. None: they are held back, and no urgent key waits."""
+        if not self._lanes[0].since:
+            return None if self._must_wait(now) else Priority.BACKGROUND
+        if self._last is Priority.BACKGROUND:
+            return Priority.URGENT
+        return Priority.BACKGROUND if self._waited_enough(now) else Priority.URGENT
+
+    def _waited_enough(self, now: float) -> bool:
+        """Whether background keys have waited long enough. The tolerance is for timers that fire a rounding error early."""
+        if self._pressed is not None and self._pressed():
             return True
         return now - self._lanes[1].oldest >= self._patience - 1e-9
 
-    def _resting(self, now: float) -> bool:
-        """Whether the keys of the second lane have to wait because of others than this queue's first lane."""
-        return self._rush is not None and not self._rush.calm and not self._closed and not self._rested(now)
+    def _must_wait(self, now: float) -> bool:
+        """Whether background keys are held back because of urgent work of other queues."""
+        return self._urgent is not None and not self._urgent.idle and not self._closed and not self._waited_enough(now)
 
-    def _calmed(self) -> None:
-        """The second lane need not rest any more: as many workers as it has keys."""
-        if self._rest is not None:
-            self._rest.cancel()
-            self._rest = None
+    def _release_background(self) -> None:
+        """Background keys need not wait any more: wake as many workers as there are such keys."""
+        if self._wait_timer is not None:
+            self._wait_timer.cancel()
+            self._wait_timer = None
         for _ in range(min(len(self._lanes[1].since), len(self._takers))):
             self._wake()
 
-    def _on_rested(self) -> None:
-        self._rest = None
-        if self._lanes[1].since and self._resting(self._clock.monotonic()):  # another key is the oldest by now
-            self._set_rest()
+    def _on_waited(self) -> None:
+        self._wait_timer = None
+        if self._lanes[1].since and self._must_wait(self._clock.monotonic()):  # another key is the oldest by now
+            self._set_wait_timer()
         else:
-            self._calmed()
+            self._release_background()
 
-    def _set_rest(self) -> None:
-        if self._rest is None:
+    def _set_wait_timer(self) -> None:
+        if self._wait_timer is None:
             waits = self._lanes[1].oldest + self._patience - self._clock.monotonic()
-            self._rest = self._clock.call_later(max(0.0, waits), self._on_rested)
+            self._wait_timer = self._clock.call_later(max(0.0, waits), self._on_waited)
 
     def _enter(self, key: K, priority: Priority) -> None:
         first, second = self._lanes
         if key in first.since:
             return
-        if priority is Priority.SECOND:
+        if priority is not Priority.URGENT:
             if key not in second.since:
                 now = self._clock.monotonic()
                 second.put(key, now)
-                if self._resting(now):
-                    self._set_rest()
+                if self._must_wait(now):
+                    self._set_wait_timer()
                 elif self._takers:
                     self._wake()
             return
         since = second.remove(key) if key in second.since else None
         first.put(key, self._clock.monotonic() if since is None else since)
-        if self._rush is not None:
-            self._rush.began()
+        if self._urgent is not None:
+            self._urgent.began()
         if self._takers:
             self._wake()
 
@@ -253,7 +306,7 @@ class Queue(Generic[K]):
         self._set_timer()
 
     def _ripen(self, now: float) -> None:
-        """Moves what is due from the delays into its lane."""
+        """Moves due keys from the delayed to the waiting ones."""
         while self._heap and self._heap[0][0] <= now:
             deadline, _, key = heapq.heappop(self._heap)
             delay = self._delayed.get(key)
@@ -276,7 +329,7 @@ class Queue(Generic[K]):
             self._set_timer()
 
     def _settle_end(self) -> None:
-        """Takers with nothing left to take return, and whoever waits for the end learns of it."""
+        """Wakes takers that have nothing left to take, and callers of `drained`."""
         if self._closed and not len(self) and not self._dirty:
             while self._takers:
                 self._wake()

@@ -1,8 +1,9 @@
-"""Keeps a cache as its server is: list once, then watch from there, for ever.
+"""Keeps a cache equal to its server: lists once, then watches from there, for ever.
 
 A watch that ends or breaks is resumed from the last revision that the cache has reached, so no event is lost and none is
-applied twice. Gone means that this revision is forgotten: list again. Failures are followed by delays, longer each time,
-spread by jitter, and short again once the watch has said something. Errors that are not an API server's end `run`: they are bugs, and the manager stops on them.
+applied twice. Gone means that this revision is compacted: list again. After a failure the reflector waits, with growing delays and jitter; the delays
+start over once the watch has delivered something. Errors that are not an API server's end `run`: they are bugs, and the manager stops on them.
+`catch_up` brings a cache to the present by one consistent list, beside its reflector.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Generic, TypeVar
 
 from sandpool.base.backoff import Backoff
 from sandpool.base.clock import Clock
-from sandpool.kube.api import Api, Batched, Event, EventType, Page
+from sandpool.base.errors import SandpoolError
+from sandpool.kube.api import Api, Batched, Event, EventType
 from sandpool.kube.errors import ApiError, BadRequest, ConfigError, Gone, Invalid, TooManyRequests, Unreachable
 from sandpool.loop.cache import Cache
 from sandpool.loop.outage import Outage
@@ -27,10 +29,15 @@ T = TypeVar("T", bound=Object)
 
 log = logger(__name__)
 
+PAGE = 250
+"""Objects per page of a list."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+"""Seconds between two tries of `catch_up_at_last`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What part of a resource to follow. The cache's own `holds` must say the same."""
+    """The part of a resource to watch. It must match `holds` of the cache."""
 
     namespace: str = ""  # all of them
     labels: str = ""
@@ -39,16 +46,20 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    page: int = 250  # objects per page of a list, which is more in memory than is kept of it; 0 asks for all at once
+    """Delays and timeouts of a reflector."""
+
+    page: int = PAGE  # objects per page of a list; 0 asks for all at once
     streaming: bool = False  # list by a watch with initial events, where the server can
-    watch: float = 300.0  # a watch lasts this long, up to twice, so that watches do not end all at once
-    overdue: float = 30.0  # a watch that outlives its own end by this much is dead
+    watch: float = 300.0  # seconds that a watch lasts, up to twice that, so that watches do not all end at once
+    overdue: float = 30.0  # a watch that outlives its timeout by this many seconds is dead
     first: float = 0.2  # delay after a failure, doubling
     most: float = 30.0
-    brief: float = 1.0  # a watch that ended sooner, with nothing to say, counts as a failure
+    brief: float = 1.0  # a watch that ended sooner without an event counts as a failure
 
 
 class Reflector(Generic[T]):
+    """Runs one list and watch for one cache."""
+
     def __init__(
         self,
         api: Api,
@@ -61,8 +72,10 @@ class Reflector(Generic[T]):
     ) -> None:
         self.cache = cache
         self.trouble: Exception | None = None  # the last failure, until something works again
-        self.outage = Outage(clock.monotonic)  # or one that is shared with others who call the same server
-        self.heard = float("-inf")  # when the server last said something about this resource, by the monotonic clock
+        self.outage = Outage(clock.monotonic)  # may be replaced by one that is shared by all callers of a server
+        self.last_contact = float(
+            "-inf"
+        )  # when the server last sent something about this resource, by the monotonic clock
         self._api = api
         self._resource = cache.resource
         self._clock = clock
@@ -71,7 +84,7 @@ class Reflector(Generic[T]):
         self._random = random
         self._streaming = pace.streaming
         self._listed = False
-        self._healthy = False  # the watch under way has brought us further, or lasted
+        self._healthy = False  # the watch under way has delivered something, or lasted
         self._lasted = False
         self._failures: Backoff[None] = Backoff(pace.first, pace.most, jitter=0.5, random=random)
         label = cache.resource.group_resource
@@ -92,17 +105,17 @@ class Reflector(Generic[T]):
                     await self._list()
                 await self._watch()
                 failure = None
-            except (ApiError, Unreachable, ConfigError) as error:  # the last: credentials that cannot be renewed now
+            except (ApiError, Unreachable, ConfigError) as error:  # ConfigError: credentials that cannot be renewed now
                 failure = error
             await self._recover(failure)
 
     async def _recover(self, failure: Exception | None) -> None:
-        """Decides how to go on: at once after something worked, else after a delay."""
+        """Waits before the next try; not at all after a watch that worked."""
         if isinstance(failure, Gone):
             self._listed = False
-            self._healthy = self._lasted  # a few events between two lists are no progress worth a list
+            self._healthy = self._lasted  # a few events do not make up for another list
         if isinstance(failure, (BadRequest, Invalid)) and self._streaming:
-            self._streaming = False  # this server knows no streaming lists
+            self._streaming = False  # this server does not support streaming lists
             return
         if failure is not None and not isinstance(failure, Gone):
             self.trouble = failure
@@ -122,33 +135,13 @@ class Reflector(Generic[T]):
         await self._clock.sleep(delay)
 
     async def _list(self) -> None:
-        try:
-            items, page = await self._pages(self._pace.page)
-        except Gone:  # the snapshot was forgotten between two pages: take it whole
-            items, page = await self._pages(0)
-        self._fill(items, page.revision)
-
-    async def _pages(self, limit: int) -> tuple[list[T], Page[T]]:
-        items: list[T] = []
-        after = ""
-        while True:
-            page = await self._api.list(
-                self._resource,
-                self._scope.namespace,
-                labels=self._scope.labels,
-                fields=self._scope.fields,
-                limit=limit,
-                after=after,
-            )
-            items += map(self.cache.keep, page.items)  # page by page: the whole may be more than there is room for
-            after = page.after
-            if not after:
-                return items, page
+        items, revision = await _list_all(self._api, self.cache, self._scope, self._pace.page, self.cache.keep)
+        self._fill(items, revision)
 
     async def _watch(self) -> None:
         """One watch, until it ends. With streaming, its first part is the list."""
         lasts = self._pace.watch * (1 + self._random())
-        # To a server, a watch since 0 means "any state first", in any order: an empty store is listed by the watch as well.
+        # For a server, a watch since 0 means "any state first", in any order: so an empty store is listed by the watch as well.
         resumes = self._listed and self.cache.revision > NO_REVISION
         initial: dict[Key, T] | None = None if resumes else {}
         began = self._clock.monotonic()
@@ -178,8 +171,8 @@ class Reflector(Generic[T]):
                 self._healthy = self._lasted = True
 
     def _take(self, events: Sequence[Event[T]], initial: dict[Key, T] | None) -> dict[Key, T] | None:
-        """Into the cache; before the end of a streaming list, into its items."""
-        self.heard = self._clock.monotonic()
+        """Applies events to the cache; during a streaming list, collects its items."""
+        self.last_contact = self._clock.monotonic()
         if initial is not None:
             events, initial = self._take_initial(events, initial)
         if events:
@@ -192,7 +185,7 @@ class Reflector(Generic[T]):
     def _take_initial(
         self, events: Sequence[Event[T]], initial: dict[Key, T]
     ) -> tuple[Sequence[Event[T]], dict[Key, T] | None]:
-        """The answer is what came after the list, and the list as long as it is not complete."""
+        """Returns the events after the list, and the items while the list is not complete."""
         for number, event in enumerate(events, 1):
             if event.initial_done:
                 self._fill(initial.values(), event.revision)
@@ -208,7 +201,7 @@ class Reflector(Generic[T]):
     def _fill(self, items: Iterable[T], revision: Revision) -> None:
         if revision < self.cache.revision:
             log.warning("server went back", resource=self.name, known=self.cache.revision, now=revision)
-        self.heard = self._clock.monotonic()
+        self.last_contact = self._clock.monotonic()
         self.cache.replace(items, revision)
         self._listed = True
         self._lists.inc()
@@ -216,6 +209,62 @@ class Reflector(Generic[T]):
             self._works()
 
     def _works(self) -> None:
-        """Again."""
+        """The resource can be read again."""
         self.trouble = None
         self.outage.end()
+
+
+async def catch_up_at_last(api: Api, cache: Cache[T], clock: Clock, namespace: str = "") -> None:
+    """As `catch_up`, retried until it succeeds: a server that is busy for a moment is no reason to give up leadership."""
+    pauses: Backoff[None] = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+    while True:
+        try:
+            return await catch_up(api, cache, namespace)
+        except SandpoolError as error:
+            pause = pauses.next(None)
+            log.warning("not caught up yet", resource=cache.resource.plural, error=repr(error), again_in=pause)
+            await clock.sleep(pause)
+
+
+async def catch_up(api: Api, cache: Cache[T], namespace: str = "", page: int = PAGE) -> None:
+    """Brings the cache (of all namespaces, or of one) to the present by a consistent list, which is dropped if the watch has come past it
+    meanwhile. A new leader does that before its controllers start."""
+    items, revision = await _list_all(api, cache, Scope(namespace), page, lambda item: _known(cache, item))
+    if revision >= cache.revision:
+        cache.replace(items, revision)
+
+
+async def _list_all(
+    api: Api, cache: Cache[T], scope: Scope, limit: int, keep: Callable[[T], T]
+) -> tuple[list[T], Revision]:
+    """All objects, in pages of `limit`. `keep` runs page by page: the whole objects may need more memory than there is."""
+    try:
+        return await _pages(api, cache, scope, limit, keep)
+    except Gone:  # the snapshot was compacted between two pages: ask for it in one piece
+        return await _pages(api, cache, scope, 0, keep)
+
+
+async def _pages(
+    api: Api, cache: Cache[T], scope: Scope, limit: int, keep: Callable[[T], T]
+) -> tuple[list[T], Revision]:
+    items: list[T] = []
+    after = ""
+    while True:
+        page = await api.list(
+            cache.resource, scope.namespace, labels=scope.labels, fields=scope.fields, limit=limit, after=after
+        )
+        items += map(keep, page.items)
+        after = page.after
+        if not after:
+            return items, page.revision
+
+
+def _known(cache: Cache[T], item: T) -> T:
+    """The object that the cache already has of this very revision, which is nearly always the case: two copies of everything would take
+    twice the memory."""
+    meta, known = item.metadata, cache.get(item.metadata.key)
+    if known is not None:
+        its = known.metadata
+        if its.resource_version == meta.resource_version and its.uid == meta.uid:
+            return known
+    return cache.keep(item)

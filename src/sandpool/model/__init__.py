@@ -1,5 +1,5 @@
-"""The nouns: frozen structs and pure functions over them.
+"""The data model: kinds as frozen structs, and pure functions about them.
 
-What may live here: types of the wire and answers about them. No I/O, no clock, no randomness: time and
-random bits are arguments. Everything else may import this package; it imports nothing of ours.
+Wire types, schemas, selectors, patches, names and quantities live here. No I/O, no clock, no randomness: time and random bits are arguments.
+Everything else may import this package; it imports nothing of ours.
 """

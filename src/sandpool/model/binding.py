@@ -1,7 +1,7 @@
-"""Placing a pod on a node, as a request.
+"""The request that binds a pod to a node.
 
-A pod's node is no field that an update may change: it is set once, by a Binding that is posted to the pod's `binding`
-subresource. The port has no verb for subresources, but the path of one is the path of a collection like any other.
+An update cannot set a pod's node: that happens once, by a Binding posted to the pod's `binding` subresource. `kube.Api` has no verb for
+posting to a subresource, so `BindingResource` makes it look like a collection.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from sandpool.model.resource import Resource
 
 KIND = "Binding"
 TAKES_PODS = "sandpool.dev/takes-pods"
-"""An annotation of a node, `true`: a pod that asks for no other may be created on it, without a Binding."""
+"""An annotation of a node. `true` means that a pod that requests no other node may be created on it, without a Binding."""
 
 NODE_LEASES = "kube-node-lease"
-"""The namespace of the leases by which nodes say that they are there."""
+"""The namespace of node heartbeat leases."""
 
 
 class Binding(Model, frozen=True):
-    """What a server answers is a Status; nothing of it is read."""
+    """A Binding. The server answers with a Status, which is not read."""
 
     api_version: ClassVar[str] = "v1"
     kind: ClassVar[str] = KIND
@@ -32,7 +32,7 @@ class Binding(Model, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class BindingResource(Resource[Binding]):
-    """The `binding` subresource of one pod. Its plural is the same for all pods, because others count by it."""
+    """The `binding` subresource of one pod. Its plural is the same for all pods, because telemetry is labelled by it."""
 
     pod: str = field(default="", compare=False)
 
@@ -45,7 +45,7 @@ def binding_resource(pod: str) -> Resource[Binding]:
 
 
 def binding_body(pod: Metadata, node: str) -> dict[str, Any]:
-    """It names the uid, so that a pod re-created under the same name is not meant."""
+    """The body of a Binding. It has the pod's uid, so it fails for a pod re-created under the same name."""
     return {
         "apiVersion": "v1",
         "kind": KIND,

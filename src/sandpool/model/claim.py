@@ -1,4 +1,4 @@
-"""SandboxClaim: somebody wants a sandbox from a pool, for a while."""
+"""SandboxClaim: a request for a sandbox from a pool, for a limited time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from sandpool.model.conditions import Condition
 from sandpool.model.fields import doc, one_of
-from sandpool.model.metadata import Metadata, Model
+from sandpool.model.metadata import Key, Metadata, Model
 from sandpool.model.sandbox import PodMetadata, VolumeClaimTemplate
 from sandpool.model.template import GROUP, VERSION
 
@@ -70,7 +70,7 @@ class SandboxClaimSpec(Model, frozen=True):
 
     @property
     def customised(self) -> bool:
-        """No warm sandbox can satisfy this claim: it asks for what is fixed when a pod is made."""
+        """Whether no warm sandbox can serve this claim, because it customises fields that are fixed once a pod exists."""
         return bool(self.env or self.volume_claim_templates)
 
 
@@ -103,3 +103,8 @@ class SandboxClaim(Model, frozen=True):
     spec: Annotated[SandboxClaimSpec, doc("What is asked for.")]
     metadata: Metadata = Metadata()
     status: Annotated[SandboxClaimStatus, doc("What was handed out.")] = SandboxClaimStatus()
+
+    @property
+    def pool_key(self) -> Key:
+        """The key of the pool that the claim refers to, whether it exists or not."""
+        return Key(self.metadata.namespace, self.spec.warm_pool_ref.name)

@@ -1,7 +1,7 @@
-"""Objects as bytes and back. Decoders are made once for each type; unknown fields are dropped, apiVersion and kind are written.
+"""Encodes and decodes objects. Creates one decoder per type, drops unknown fields, writes apiVersion and kind.
 
-A raw part of a decoded object is a view of the bytes that it came from and keeps them alive; `decode_list` therefore gives
-each item bytes of its own.
+A raw part of a decoded object is a view of the bytes it was decoded from and keeps all of them alive. So `decode_list` gives each item
+bytes of its own.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from sandpool.model.core import Event, Lease
-from sandpool.model.metadata import Model, Object
-from sandpool.model.raw import RawObject
+from sandpool.model.metadata import Model, Object, RawObject
 from sandpool.model.resource import Resource
 from sandpool.model.times import micro
 
 T = TypeVar("T", bound=Object)
 
 DecodeError = msgspec.DecodeError
-"""Bytes that are no JSON, or JSON that is no such object (msgspec.ValidationError is one)."""
+"""The bytes are not JSON, or not an object of the expected type (msgspec.ValidationError is a subclass)."""
 
 # Kubernetes refuses these times unless they have exactly six decimals.
 _MICRO_TIMES: dict[type, tuple[tuple[str, ...], ...]] = {
@@ -53,7 +52,7 @@ def decode(resource: Resource[T], data: bytes | bytearray | memoryview | str) ->
 
 
 def decode_list(resource: Resource[T], data: bytes) -> ObjectList[T]:
-    """A list as a server answers it."""
+    """Decodes a list as a server sends it."""
     page = _list_decoder().decode(data)
     decoder = _decoder(resource.type)
     return ObjectList(page.metadata, tuple(decoder.decode(bytes(item)) for item in page.items or ()))
@@ -122,7 +121,7 @@ def _list_decoder() -> msgspec.json.Decoder[_RawList]:
 
 @cache
 def _prefix(kind: type[Any]) -> bytes:
-    """The head of the JSON of a type that knows what it is."""
+    """The first part of the JSON of a type with a fixed apiVersion and kind."""
     version, name = getattr(kind, "api_version", None), getattr(kind, "kind", None)
     if not isinstance(version, str) or not isinstance(name, str):
         return b""

@@ -1,7 +1,7 @@
 """Conditions: what is true of an object, since when, and why.
 
-`put` follows the contract: matched by type, `lastTransitionTime` moves only when `status` moves. Reasons and messages that come
-from elsewhere are made to fit the schema first, because one bad reason would make every status write fail.
+`put` follows the contract: it matches by type, and changes `lastTransitionTime` only when `status` changes. Reasons and messages from
+elsewhere must be made to fit the schema first, because one bad reason would make every status write fail.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated
-
-import msgspec
 
 from sandpool.model.fields import doc, one_of
 from sandpool.model.metadata import Model
@@ -78,7 +76,7 @@ def put(
     generation: int,
     now: datetime,
 ) -> tuple[Condition, ...]:
-    """The conditions with this one replaced in its place, or added at the end. The very same tuple if nothing differs."""
+    """The conditions with this one replaced in place, or added at the end. Returns the same tuple if nothing differs."""
     old = find(conditions, type_)
     since = old.last_transition_time if old is not None and old.status == status else None
     new = Condition(
@@ -102,17 +100,7 @@ def without(conditions: tuple[Condition, ...], type_: str) -> tuple[Condition, .
     return tuple(condition for condition in conditions if condition.type != type_)
 
 
-def differ(old: Iterable[Condition], new: Iterable[Condition]) -> bool:
-    """Whether a write is worth it: the order, transition times and observed generations alone are not."""
-    return _essence(old) != _essence(new)
-
-
-def _essence(conditions: Iterable[Condition]) -> list[Condition]:
-    plain = (msgspec.structs.replace(c, last_transition_time=None, observed_generation=0) for c in conditions)
-    return sorted(plain, key=lambda c: c.type)
-
-
-@lru_cache(maxsize=1024)  # there are few, and each is told again and again
+@lru_cache(maxsize=1024)  # few distinct values, used repeatedly
 def fit_reason(reason: str, otherwise: str = "Unknown") -> str:
     """A reason that the schema accepts, as close to the given one as possible."""
     word = re.sub(r"[^A-Za-z0-9_,:]", "_", reason)

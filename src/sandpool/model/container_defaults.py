@@ -1,8 +1,8 @@
 """Limits for containers that have none, and the requests that go with them. Values and pure functions.
 
-Only what is absent is filled in, resource by resource, and nothing that would make a valid spec invalid or give its author
-less than he asks for: a resource is left alone where a request, or the size of an emptyDir, is above the default limit. A
-limit always comes with a request: Kubernetes would take the limit for it, and reserve that much on a node.
+Only absent values are filled in, resource by resource. A default never makes a valid spec invalid and never gives its author less than
+requested: a resource is left alone if a request, or the size of an emptyDir, is above the default limit. A default limit always comes
+with a request; without one, Kubernetes would use the limit as the request and reserve that much on a node.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from sandpool.model.quantities import Quantity, QuantityError, parse
 CPU, MEMORY, STORAGE = "cpu", "memory", "ephemeral-storage"
 _RESOURCE_OF_MEDIUM = {None: STORAGE, "": STORAGE, "Memory": MEMORY}
 _SMALLEST = {CPU: 10**6, MEMORY: 10**9, STORAGE: 10**9}
-"""In nanos: a thousandth of a processor, a byte."""
+"""The smallest amounts, in nanos: a thousandth of a CPU, a byte."""
 Amounts = tuple[tuple[str, Quantity], ...]
-"""Resources in the order of their names."""
+"""Resources and amounts, sorted by name."""
 
 
 class AmountsError(ValueError):
-    """Text that is no list of amounts; the message names the resource."""
+    """The text is not a list of amounts; the message names the resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerDefaults:
-    """A request is used only together with the limit of its resource; without one the request is zero."""
+    """Default limits and requests. A default request is used only together with the default limit of its resource; if there is a limit but no
+    request, the request is zero."""
 
     limits: Amounts = ()
     requests: Amounts = ()
@@ -45,7 +46,7 @@ class ContainerDefaults:
 
 
 def amounts(text: str) -> Amounts:
-    """From text such as cpu=2,memory=2Gi; none from empty text."""
+    """Parses text such as cpu=2,memory=2Gi. Empty text means no amounts."""
     found: dict[str, Quantity] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, sign, amount = (part.strip() for part in entry.partition("="))
@@ -70,7 +71,7 @@ STANDARD = ContainerDefaults(amounts(STANDARD_LIMITS), amounts(STANDARD_REQUESTS
 
 
 def limited(spec: dict[str, Any], defaults: ContainerDefaults) -> dict[str, Any]:
-    """The very same spec if there is nothing to add. A pod with limits of its own as a whole is left alone."""
+    """The spec with defaults filled in; the same object if there is nothing to add. A pod with pod-level limits is left alone."""
     if not defaults.limits or spec.get("resources"):
         return spec
     lists = {field: spec[field] for field in ("initContainers", "containers") if type(spec.get(field)) is list}
@@ -84,8 +85,8 @@ def limited(spec: dict[str, Any], defaults: ContainerDefaults) -> dict[str, Any]
 
 
 def _sizes(spec: dict[str, Any], containers: list[Json], name: str) -> Iterator[Json]:
-    """What is asked for of a resource that all containers of a pod share: room in emptyDirs and, because a node counts the
-    storage of a pod as a whole, that of each container."""
+    """The requested amounts of a resource that all containers of a pod share: sizes of emptyDirs and, because a node counts a pod's storage as
+    a whole, the storage of each container."""
     volumes = spec.get("volumes")
     for volume in volumes if type(volumes) is list else ():
         room = volume.get("emptyDir") if type(volume) is dict else None
@@ -114,7 +115,7 @@ def _filled(container: Json, defaults: ContainerDefaults) -> Json:
 
 
 def _readable(container: Json) -> bool:
-    """What is no container, or has no resources of the right shape, is left for an API server to refuse."""
+    """Whether this is a container with well-formed resources. Anything else is left for the API server to refuse."""
     if type(container) is not dict or type(resources := container.get("resources") or {}) is not dict:
         return False
     return all(type(resources.get(part) or {}) is dict for part in ("limits", "requests"))
@@ -127,7 +128,7 @@ def _part(container: Json, part: str) -> dict[str, Json]:
 
 
 def _above(amount: Json, most: Quantity) -> bool:
-    """Also what is no amount at all: an API server will say so better than we can."""
+    """Whether the amount exceeds `most`. Anything that is not an amount counts as above: the API server will report it."""
     if amount is None:
         return False
     if type(amount) not in (str, int, float):

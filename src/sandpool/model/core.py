@@ -184,7 +184,7 @@ class Lease(Model, frozen=True):
 
 
 POLICY_ENTRIES = 1024
-"""Rules, peers, exceptions and ports that a NetworkPolicy may have for the way out."""
+"""Maximum number of egress rules, peers, exceptions and ports in one NetworkPolicy."""
 
 
 class NetworkPolicy(Model, frozen=True):

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions of our four kinds, made from their types. `deploy/crds` holds what this prints."""
+"""Generates the CustomResourceDefinitions of our four kinds from their types. `deploy/crds` contains the output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def crd(resource: Resource[Any]) -> dict[str, Any]:
 
 
 def crds_yaml() -> str:
-    """All of them as one YAML stream."""
+    """All CustomResourceDefinitions as one YAML stream."""
     return "".join(f"---\n{to_yaml(definition)}" for definition in crds())
 
 
@@ -73,7 +73,7 @@ def _version(resource: Resource[Any]) -> dict[str, Any]:
 
 
 def _schema(resource: Resource[Any]) -> dict[str, Any]:
-    """A CRD may say nothing about metadata: the server knows it."""
+    """The schema without metadata: a CRD must not specify it, because the server does."""
     schema = dict(structural(resource))
     schema["properties"] = schema["properties"] | {"metadata": {"type": "object"}}
     return schema
@@ -89,7 +89,7 @@ def _column(column: Column) -> dict[str, Any]:
 
 
 class _Plain(yaml.CSafeDumper):
-    """Writes shared parts out each time: Kubernetes' tools need not know YAML's anchors."""
+    """Writes shared parts out in full instead of as YAML anchors, which some Kubernetes tools do not support."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

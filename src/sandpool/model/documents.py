@@ -1,4 +1,4 @@
-"""JSON documents as Python values: what they are, when two are the same, what may go wrong when one is patched."""
+"""JSON documents as Python values: equality, depth and size, and the errors of patching one."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class PatchError(Exception):
 
 
 class BadPatch(PatchError):
-    """The patch is not a patch of its kind at all (400)."""
+    """The patch is not a valid patch of its type (400)."""
 
 
 class PatchTooLarge(PatchError):
-    """More than a server is willing to do at once (413)."""
+    """Applying the patch would take more work than allowed (413)."""
 
 
 def same(left: Json, right: Json) -> bool:
-    """Equality of JSON values. Python's own says that 1, 1.0 and True are equal; JSON's says they are not."""
+    """Equality of JSON values. In Python, 1, 1.0 and True are equal; in JSON they are not."""
     if left is right:
         return True
     if type(left) is not type(right):
@@ -42,7 +42,7 @@ def depth(value: Json, limit: int = MAX_DEPTH) -> int:
 
 
 def extent(value: Json, limit: int = MAX_DEPTH) -> tuple[int, int]:
-    """How deep containers nest, and how many values had to be looked at to know it."""
+    """How deep containers nest, and how many values were visited to determine it."""
     if type(value) is not dict and type(value) is not list:
         return 0, 0
     level: list[Json] = [value]
@@ -53,14 +53,14 @@ def extent(value: Json, limit: int = MAX_DEPTH) -> tuple[int, int]:
             seen += len(node)
             for child in node.values() if type(node) is dict else node:
                 if type(child) is dict or type(child) is list:
-                    below.append(child)  # noqa: PERF401 - a comprehension for each node is a call for each
+                    below.append(child)  # noqa: PERF401 - a comprehension would cost a call per node
         reached += 1
         level = below
     return reached, seen
 
 
 def without_nulls(value: Json) -> Json:
-    """The value without members that are null, at any depth; array elements stay. The very same value if there are none."""
+    """The value without null members, at any depth; array elements stay. Returns the same object if there are none."""
     if type(value) is dict:
         kept = {key: without_nulls(child) for key, child in value.items() if child is not None}
         unchanged = len(kept) == len(value) and all(kept[key] is child for key, child in value.items())

@@ -1,6 +1,6 @@
-"""Every Event that we write: its reason, about which kind, how grave, what it means and what to do next.
+"""Every Event that we emit: its reason, the kind it is about, its severity, what it means and what to do next.
 
-The list is closed: docs/reference/events.md shows it, and whoever emits an Event names a member of it.
+The list is closed: docs/reference/events.md shows it, and code that emits an Event must use a member of it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class EventReason(StrEnum):
         "Do what the message says: it names the object that is in the way.",
     )
 
-    # Pools and claims that wait for somebody
+    # Pools and claims that wait for somebody to act
     TEMPLATE_NOT_FOUND = (
         "TemplateNotFound",
         "Warning",

@@ -1,4 +1,4 @@
-"""When sandboxes and claims end. Expired means that the moment has come: now >= it."""
+"""Computes when sandboxes and claims expire. Something is expired when now >= its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def sandbox_end(sandbox: Sandbox) -> datetime | None:
 
 
 def claim_end(claim: SandboxClaim) -> datetime | None:
-    """The earlier of the shutdown time and the time to live after the work finished, of those that are set."""
+    """The earlier of the shutdown time and the end of the time to live after the work finished; None if neither is set."""
     lifecycle = claim.spec.lifecycle
     if lifecycle is None:
         return None
@@ -28,16 +28,9 @@ def claim_end(claim: SandboxClaim) -> datetime | None:
 
 
 def finished_at(conditions: Iterable[Condition]) -> datetime | None:
-    """When the work ended. A condition without a time cannot start a clock."""
+    """When the work finished. None if it has not, or if its condition has no time."""
     condition = find(conditions, Type.FINISHED)
     return condition.last_transition_time if condition is not None and condition.true else None
-
-
-def remaining(end: datetime | None, now: datetime) -> timedelta | None:
-    """How long until the end; zero when it has come, None when there is none."""
-    if end is None:
-        return None
-    return max(end - now, timedelta(0))
 
 
 def expired(end: datetime | None, now: datetime) -> bool:

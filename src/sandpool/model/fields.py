@@ -1,8 +1,4 @@
-"""How a field of a wire type explains itself: its description, and what its schema says beyond the Python type.
-
-Rules go into the schema only, never into msgspec constraints: a reader must be able to decode whatever a server holds, also
-an enum value or a number that this version does not know.
-"""
+"""Annotations for the fields of wire types: a description, and schema keywords beyond the Python type."""
 
 from __future__ import annotations
 
@@ -12,11 +8,11 @@ from typing import Annotated, Any
 import msgspec
 
 DEFINITION = "definition"
-"""Key under which a raw field names the Kubernetes schema that its JSON follows."""
+"""The metadata key under which a raw field names the Kubernetes definition of its JSON."""
 
 
 def doc(description: str, **schema: Any) -> msgspec.Meta:
-    """Describes a field. Keywords become schema keywords; `x_kubernetes_list_type` is written with dashes."""
+    """Describes a field. Keyword arguments become schema keywords; those that begin with `x_` are written with dashes."""
     extra = {name.replace("_", "-") if name.startswith("x_") else name: value for name, value in schema.items()}
     return msgspec.Meta(description=description, extra_json_schema=extra or None)
 
@@ -26,7 +22,7 @@ def one_of(values: type[StrEnum]) -> list[str]:
 
 
 def follows(definition: str) -> msgspec.Meta:
-    """Marks a field that stays undecoded JSON: which Kubernetes definition it follows."""
+    """Marks a field that stays undecoded JSON, and names the Kubernetes definition that it follows."""
     return msgspec.Meta(extra={DEFINITION: definition})
 
 

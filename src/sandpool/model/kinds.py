@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from sandpool.model import core, pod, sandbox, template
 from sandpool.model.claim import SandboxClaim
-from sandpool.model.metadata import Object
+from sandpool.model.metadata import RawObject
 from sandpool.model.pool import SandboxWarmPool
-from sandpool.model.raw import RawObject
 from sandpool.model.resource import Column, Resource, Scale
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
-
-T = TypeVar("T", bound=Object)
 
 _READY = Column("Ready", "string", ".status.conditions[?(@.type=='Ready')].status")
 _REASON = Column("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason")

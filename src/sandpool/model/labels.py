@@ -1,4 +1,4 @@
-"""Every label and annotation key of the contract, and which keys belong to the system."""
+"""The label and annotation keys of the contract that we read or write, and which keys belong to the system."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SANDBOX_NAME_HASH = f"{CORE}/sandbox-name-hash"
 SANDBOX_UID = f"{CORE}/sandbox-uid"
 """On the pod of a sandbox: the sandbox's uid. With the hash, which can collide, it selects the pod for the Service."""
 ADOPTABLE = f"{CORE}/adoptable"
-"""`true` on an object without owner: the sandbox that expects an object of this name may take it."""
+"""`true` on an object without an owner: the sandbox that expects an object of this name may adopt it."""
 WARM_POOL = f"{CORE}/warm-pool-sandbox"
 """On unclaimed members and their pods: the hash of the pool's name."""
 TEMPLATE_REF_HASH = f"{CORE}/sandbox-template-ref-hash"
@@ -38,15 +38,11 @@ TEMPLATE_REF = f"{CORE}/sandbox-template-ref"
 PROPAGATED_LABELS = f"{CORE}/propagated-labels"
 PROPAGATED_ANNOTATIONS = f"{CORE}/propagated-annotations"
 POD_SPEC_HASH = f"{CORE}/pod-spec-hash"
-"""On a pod that we made: the hash of the pod spec that it was made from. Tells whether the sandbox now asks for another."""
+"""On a pod that we created: the hash of the pod spec that it was made from. It differs if the sandbox's spec has changed since."""
 CLIENT_FIRST_REQUESTED_AT = f"{CORE}/client-first-requested-at"
 WEBHOOK_FIRST_OBSERVED_AT = f"{CORE}/webhook-first-observed-at"
 CONTROLLER_FIRST_OBSERVED_AT = f"{CORE}/controller-first-observed-at"
 CLAIM_FIRST_READY_AT = f"{CORE}/claim-first-ready-at"
-CREATION_LATENCY_RECORDED = f"{CORE}/creation-latency-recorded"
-STORAGE_MIGRATED_AT = f"{CORE}/storage-migrated-at"
-MIGRATION_SHADOW = f"{CORE}/migration-shadow"
-MIGRATION_SOURCE_TEMPLATE = f"{CORE}/migration-source-template"
 TRACE_CONTEXT = "opentelemetry.io/trace-context"
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
@@ -64,7 +60,7 @@ class Creator(StrEnum):
 
 
 def created_by(value: str) -> Creator:
-    """Free text must not become the label of a metric: what is not known is `unknown`."""
+    """The value as a metric label. Anything that is not a known creator becomes `unknown`, because label values must come from a closed set."""
     return _CREATORS.get(value, Creator.UNKNOWN)
 
 
@@ -72,7 +68,7 @@ _CREATORS: dict[str, Creator] = {creator.value: creator for creator in Creator}
 
 
 def reserved_label(key: str) -> bool:
-    """Keys of the system. In a pod template they are ignored."""
+    """Whether the key is reserved for the system. Such labels are ignored in a pod template."""
     return key.startswith(RESERVED_PREFIXES)
 
 
@@ -81,10 +77,10 @@ def reserved_annotation(key: str) -> bool:
 
 
 def sandbox_selector(name: str) -> str:
-    """What `status.selector` of a sandbox says."""
+    """The value of a sandbox's `status.selector`."""
     return f"{SANDBOX_NAME_HASH}={name_hash(name)}"
 
 
 def pool_selector(name: str) -> str:
-    """What `status.selector` of a pool says."""
+    """The value of a pool's `status.selector`."""
     return f"{WARM_POOL}={name_hash(name)}"

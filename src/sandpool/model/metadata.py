@@ -1,9 +1,9 @@
-"""What every object carries: its names, its identity, its revision, its owners."""
+"""Object metadata: names, identity, revision, owners. Also objects of any kind as raw JSON with typed metadata."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import NamedTuple, NewType, Protocol
+from typing import Any, NamedTuple, NewType, Protocol
 
 import msgspec
 
@@ -19,13 +19,13 @@ _tuple = tuple.__new__
 class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
     """Base of every wire type: immutable, snake_case here and camelCase on the wire, unknown fields dropped.
 
-    gc=False keeps tens of thousands of cached objects out of the garbage collector's sight; the values are trees
-    (never cycles), so reference counting alone frees them. Because unknown fields are dropped, we never PUT.
+    With gc=False the garbage collector does not track tens of thousands of cached objects. They are trees (never cycles), so reference
+    counting alone frees them. Because unknown fields are dropped, we never PUT.
     """
 
 
 class Key(NamedTuple):
-    """The name of an object within its kind: all that a work item carries."""
+    """The namespace and name of an object. A work item holds nothing else."""
 
     namespace: str
     name: str
@@ -44,7 +44,7 @@ class OwnerReference(Model, frozen=True):
 
     @property
     def group(self) -> str:
-        """Owners are matched by group and kind, never by version: old references keep old versions."""
+        """The API group. Owners are matched by group and kind, never by version, because old references keep old versions."""
         group, slash, _ = self.api_version.partition("/")
         return group if slash else ""
 
@@ -66,7 +66,7 @@ class Metadata(Model, frozen=True):
 
     @property
     def key(self) -> Key:
-        return _tuple(Key, (self.namespace, self.name))  # as Key(...) does, without a call in between
+        return _tuple(Key, (self.namespace, self.name))  # the same as Key(...), one call fewer
 
     @property
     def revision(self) -> Revision:
@@ -88,15 +88,38 @@ class Metadata(Model, frozen=True):
 
 
 class Object(Protocol):
-    """Anything with metadata: what the machinery in loop/ and kube/ knows about kinds."""
+    """Anything with metadata. This is all that loop/ and kube/ know about kinds."""
 
     @property
     def metadata(self) -> Metadata: ...
 
 
 class PartialObject(Model, frozen=True):
-    """Only the metadata of any object: enough for selectors, owners and collection."""
+    """Only the metadata of an object of any kind: enough for selectors, owners and garbage collection."""
 
     metadata: Metadata = Metadata()
     api_version: str = ""
     kind: str = ""
+
+
+class RawObject:
+    """An object that keeps every field. `body` is its JSON and must not be changed in place."""
+
+    __slots__ = ("body", "metadata")
+
+    metadata: Metadata
+    body: dict[str, Any]
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        if not isinstance(body, dict):
+            raise TypeError("Expected `object`: the JSON of an object has members")
+        self.body = body
+        self.metadata = msgspec.convert(body.get("metadata") or {}, Metadata)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RawObject) and self.body == other.body
+
+    __hash__ = None  # type: ignore[assignment]  # it holds a dict
+
+    def __repr__(self) -> str:
+        return f"RawObject({self.body.get('kind', '')} {self.metadata.key})"

@@ -1,6 +1,6 @@
-"""What names, label keys and label values may look like, in Kubernetes' words, and the hash that stands for a name.
+"""Validates names, label keys and label values with Kubernetes' messages, and hashes names.
 
-Each check returns the list of things wrong, empty if there are none. Lengths are counted in bytes, as Go counts them.
+Each check returns a list of errors, empty if the text is valid. Lengths are in bytes, as in Go.
 """
 
 from __future__ import annotations
@@ -96,22 +96,22 @@ def label_value(text: str) -> list[str]:
 
 
 def path_segment(text: str) -> list[str]:
-    """What any name must be to stand in a URL; custom resources and core kinds add a stricter rule."""
+    """What any name must satisfy to be part of a URL path. Custom resources and core kinds have stricter rules."""
     if text in (".", ".."):
         return [f"may not be '{text}'"]
     return [f"may not contain '{mark}'" for mark in "/%" if mark in text]
 
 
 def generated_prefix(text: str) -> str:
-    """A generateName as its check sees it: a trailing dash is fine, because random characters follow."""
+    """A generateName in the form that is validated: a trailing dash is allowed, because random characters follow."""
     return text[:-1] + "a" if text.endswith("-") else text
 
 
-@lru_cache(maxsize=2048)  # asked at every step of an object for the same name
+@lru_cache(maxsize=2048)  # called repeatedly for the same names
 def name_hash(name: str) -> str:
-    """32-bit FNV-1a of a name as 8 hexadecimal digits: how labels refer to names that may be too long for a label.
+    """The 32-bit FNV-1a hash of a name as 8 hexadecimal digits. Labels use it, because names may be too long for a label.
 
-    It is short and can collide: what it selects must also be verified by owner.
+    It is short and can collide, so check the owner of what it selects.
     """
     value = 2166136261
     for byte in name.encode():

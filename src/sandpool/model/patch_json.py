@@ -1,11 +1,11 @@
-"""JSON patch (RFC 6902) as an API server applies it, that is with the habits of the Go library below it:
+"""Applies JSON patches (RFC 6902) as an API server does, with the peculiarities of its Go library:
 
 - an index may be negative and then counts from the end;
 - `replace` of an absent member adds it, `copy` of one adds null;
-- `test` of an absent member against null, or against no value, holds. The claim path stands on this one.
+- `test` of an absent member against null, or against no value, succeeds. Claiming a sandbox depends on this one.
 
-Copy-on-write: each container on the way to a change is copied once for a whole patch, and anew after a `copy`. What that and moving
-large values about costs is bounded for each patch: whoever applies one does nothing else meanwhile.
+Copy-on-write: each container on the path to a change is copied once per patch, and again after a `copy`. The cost of that and of moving
+large values is bounded for each patch, because applying one blocks the process.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from sandpool.model.documents import MAX_DEPTH, BadPatch, Json, PatchError, Patc
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024
-MAX_WORK = 500_000  # values that are looked at or copied for one patch: less than a tenth of a second
-_SHIFTED = 128  # elements of a list that move over in the time of one such value
+MAX_WORK = 500_000  # values that one patch may visit or copy: less than a tenth of a second
+_SHIFTED = 128  # list elements that are shifted in the time of one such value
 _INDEX = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _MAX_INDEX_DIGITS = 18
 _REMEMBERED_PATH = 256  # characters; writers use the same few paths again and again, and those are short
@@ -34,21 +34,21 @@ _CONTAINERS = (dict, list)
 
 Operation = dict[str, Any]
 Where = tuple[str, ...]
-"""The parts of a path to a container, unescaped. The first is empty in a proper one, and never looked at."""
+"""The parts of a path to a container, unescaped. The first one is empty in a valid path, and is ignored."""
 Path = tuple[Where, str]
-"""A container, and the member of it that an operation means."""
+"""The path of a container, and the member of it that an operation refers to."""
 
 
 def apply_json_patch(doc: Json, operations: Json) -> Json:
-    """The document with every operation applied in order; nothing of it if one fails."""
+    """The document with all operations applied in order. If one fails, it raises and the document is unchanged."""
     if type(operations) is not list or len(operations) > MAX_OPERATIONS:
-        _check_operations(operations)
+        check_operations(operations)
     run = _Run(doc)
     checked = False
     try:
         for operation in operations:
             if not checked and (type(operation) is not dict or "from" in operation or "op" not in operation):
-                _check_operations(operations)
+                check_operations(operations)
                 checked = True
             name = operation["op"] if operation and "op" in operation else None
             step = _STEPS.get(name) if type(name) is str else None
@@ -58,13 +58,13 @@ def apply_json_patch(doc: Json, operations: Json) -> Json:
             if run.work > MAX_WORK:
                 raise PatchTooLarge("the JSON patch copies or moves too large a part of the object too often")
     except PatchError:
-        _check_operations(operations)  # that it is no patch at all comes before that it does not fit
+        check_operations(operations)  # an invalid patch is reported before one that does not fit the document
         raise
     return run.doc
 
 
-def _check_operations(operations: Json) -> None:
-    """Refuses what is not a JSON patch, whatever the document."""
+def check_operations(operations: Json) -> None:
+    """Refuses what is not a valid JSON patch for any document."""
     if type(operations) is not list:
         raise BadPatch(_cannot_decode(operations, "value of type []handlers.jsonPatchOp"))
     for operation in operations:
@@ -93,15 +93,15 @@ class _Run:
     def __init__(self, doc: Json) -> None:
         self.doc = doc
         self.copied = 0
-        self.work = 0  # values that were looked at or copied
-        self._ours: dict[int, Json] = {}  # keeps each copy alive, so that its id stays its own
-        # The container that was written to last: the next operation often means the same one. Nothing else has been
-        # written to since, so it is still where it was.
+        self.work = 0  # values visited or copied
+        self._ours: dict[int, Json] = {}  # keeps each copy alive, so that its id is not reused
+        # The container written to last, because the next operation often refers to the same one. Nothing else has been
+        # written to since, so it is still at that path.
         self.where: Where | None = None
         self.last: Json = None
 
     def find(self, where: Where) -> Json:
-        """A container, for reading. None: there is none."""
+        """Finds a container for reading; None if there is none."""
         node = self.doc if where else None
         for part in where[1:]:
             if type(node) is dict:
@@ -113,7 +113,7 @@ class _Run:
         return node if type(node) in _CONTAINERS else None
 
     def own(self, where: Where) -> Json:
-        """The same container, for writing. None: there is none. What was copied on the way to nowhere harms nobody."""
+        """Finds a container for writing, copying containers on the path; None if there is none. Copies made before that is known do no harm."""
         node, ours = self.doc, self._ours
         if not where or type(node) not in _CONTAINERS:
             return None
@@ -140,7 +140,7 @@ class _Run:
         return node
 
     def share(self) -> None:
-        """From now on part of the document is in two places: no container may be changed in place any more."""
+        """Call when a part of the document now appears in two places: containers must be copied again before a change."""
         self._ours.clear()
         self.where = None
 
@@ -150,7 +150,7 @@ class _Run:
 
 
 def _insert(run: _Run, node: Json, where: Where, key: str, value: Json) -> None:
-    """Adds a value to a container of our own."""
+    """Adds a value to a container that is already a copy."""
     check_depth(run, where, key, value)
     if type(node) is dict:
         node[key] = value
@@ -188,7 +188,9 @@ def _add(run: _Run, operation: Operation) -> None:
         text = _text(operation, "add")  # which raises
     where, key = _remembered(text) if len(text) <= _REMEMBERED_PATH else _split(text)
     node, value = run.last if where == run.where else run.own(where), operation.get("value")
-    if type(node) is dict and type(value) is str and len(where) < MAX_DEPTH:  # most of them: a label, an annotation
+    if (
+        type(node) is dict and type(value) is str and len(where) < MAX_DEPTH
+    ):  # the common case: a label or an annotation
         node[key] = value
         return
     if node is None:
@@ -275,7 +277,7 @@ def _copy(run: _Run, operation: Operation) -> None:
     where, key = _parts(text)
     if run.find(where) is None:
         raise PatchError(f"copy operation does not apply: doc is missing destination path: {text}: {_MISSING}")
-    # Sharing makes a copy free in memory, but not on the wire: without this limit a few copies of copies fill it.
+    # A shared copy costs no memory, but it does when the object is encoded: a few copies of copies could make that huge.
     run.copied += len(msgspec.json.encode(value))
     if run.copied > MAX_COPIED_BYTES:
         raise PatchError(
@@ -303,7 +305,7 @@ def _test(run: _Run, operation: Operation) -> None:
         except PatchError as error:
             raise PatchError(f"error in test for path: '{text}': {error}") from None
     wanted = operation.get("value")
-    if type(value) is str and type(wanted) is str and value == wanted:  # most of them: a uid
+    if type(value) is str and type(wanted) is str and value == wanted:  # the common case: a uid
         return
     if not same(value, wanted):
         raise PatchError(f"testing value {text} failed: {_TEST}")
@@ -347,7 +349,7 @@ def _get(node: Json, key: str) -> Json:
 
 
 def _item(items: list[Json], key: str) -> Json:
-    """The element that a part of a path stands for, None if there is none."""
+    """The list element that a part of a path refers to; None if there is none."""
     try:
         return items[_index(items, key)]
     except PatchError:

@@ -25,7 +25,7 @@ class Container(Model, frozen=True):
 
 
 class PodSpec(Model, frozen=True):
-    """What controllers ask about a pod's spec; whoever runs the pod reads it raw."""
+    """The fields of a pod's spec that controllers read. The node has its own type (node/kubelet/pods.py)."""
 
     node_name: str = ""
     restart_policy: str = ""
@@ -90,8 +90,8 @@ class PodStatus(Model, frozen=True):
 
 
 _ON_THEIR_WAY = ("", "ContainerCreating", "PodInitializing")
-_BACK_AND_FORTH = {"ErrImagePull": "ImagePullBackOff"}  # a kubelet says them in turn, of the same trouble
-_LONGEST_DETAIL = 300  # characters: a registry may say anything
+_BACK_AND_FORTH = {"ErrImagePull": "ImagePullBackOff"}  # a kubelet reports both in turn for the same problem
+_LONGEST_DETAIL = 300  # characters; a registry's message may be of any length
 
 
 class Pod(Model, frozen=True):
@@ -119,8 +119,8 @@ class Pod(Model, frozen=True):
 
     @property
     def held_up(self) -> str:
-        """Which container cannot start and why, or why no node takes the pod, in words that stay the same while the trouble does;
-        empty if nothing is wrong."""
+        """Why the pod does not start: a container that cannot start, or no node for the pod. The text stays the same while the problem does.
+        Empty if nothing is wrong."""
         for container in (*self.status.init_container_statuses, *self.status.container_statuses):
             waiting = container.state.waiting
             if waiting is None or waiting.reason in _ON_THEIR_WAY:
@@ -133,24 +133,24 @@ class Pod(Model, frozen=True):
         return "" if self.spec.node_name else self._unscheduled()
 
     def _unscheduled(self) -> str:
-        said = self.condition("PodScheduled")
-        if said is None or said.status != "False":
+        scheduled = self.condition("PodScheduled")
+        if scheduled is None or scheduled.status != "False":
             return ""
-        return ": ".join(part for part in (said.reason or "Unschedulable", said.message) if part)
+        return ": ".join(part for part in (scheduled.reason or "Unschedulable", scheduled.message) if part)
 
 
 def _detail(waiting: Waiting, last: Terminated | None) -> str:
-    """What went wrong, without what changes from one attempt to the next."""
+    """The details of a failure, without parts that change with each attempt."""
     text = waiting.message
-    if waiting.reason == "CrashLoopBackOff":  # the message tells how long it waits
+    if waiting.reason == "CrashLoopBackOff":  # its message contains the delay, which changes
         text = _ended(last) if last is not None else ""
-    if waiting.reason == "ImagePullBackOff":  # which image, and from newer kubelets what the last attempt said
+    if waiting.reason == "ImagePullBackOff":  # its message names the image and, in newer kubelets, the last error
         text = text.partition('": ')[2].removeprefix("ErrImagePull: ")
     return text if len(text) <= _LONGEST_DETAIL else f"{text[:_LONGEST_DETAIL]}..."
 
 
 def _ended(last: Terminated) -> str:
-    """A program that could not be started has words that stay the same; the last words of one that ran are its own."""
+    """How the last run ended. The message is stable only if the program could not be started; otherwise it is the program's own output."""
     if last.reason == "StartError" and last.message:
         return f"{last.reason}: {last.message}"
     return f"{last.reason or 'Error'}, exit code {last.exit_code}"

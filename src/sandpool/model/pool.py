@@ -1,7 +1,12 @@
-"""SandboxWarmPool: sandboxes of one template that run before anybody asks for them."""
+"""SandboxWarmPool: sandboxes of one template that run before they are claimed. Also converts its percentages to counts.
+
+maxUnavailable and maxSurge may be numbers or percentages, which are rounded as in Deployments.
+"""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -10,9 +15,42 @@ from sandpool.model.fields import doc, one_of
 from sandpool.model.metadata import Key, Metadata, Model
 from sandpool.model.template import GROUP, VERSION
 
+_PERCENT = re.compile(r"([0-9]+)%", re.ASCII)
 DEFAULT_REPLICAS = 1
 DEFAULT_ROLLING = "25%"
 PERCENT = "^[0-9]+%$"
+
+
+class PercentError(ValueError):
+    """Neither a number nor a percentage; the message names the value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The bounds of a rollout: how many members may be missing, and how many may be surplus."""
+
+    unavailable: int
+    surge: int
+
+
+def count_of(value: int | str, total: int, *, up: bool) -> int:
+    """A count unchanged, or a percentage of the total, rounded up or down."""
+    if isinstance(value, int):
+        return value
+    found = _PERCENT.fullmatch(value)
+    if found is None:
+        raise PercentError(f'"{value}" is neither a number nor a percentage such as "25%"')
+    parts = int(found[1]) * total
+    return -(-parts // 100) if up else parts // 100
+
+
+def rolling_bounds(max_unavailable: int | str, max_surge: int | str, replicas: int) -> Bounds:
+    """The bounds as counts: surge rounds up, unavailable down. If both are zero, one member may be missing, because no rollout could proceed."""
+    surge = count_of(max_surge, replicas, up=True)
+    unavailable = count_of(max_unavailable, replicas, up=False)
+    if not surge and not unavailable:
+        unavailable = 1
+    return Bounds(min(unavailable, replicas), surge)
 
 
 class UpdateStrategyType(StrEnum):
@@ -109,5 +147,5 @@ class SandboxWarmPool(Model, frozen=True):
 
     @property
     def template_key(self) -> Key:
-        """Of the template that the pool refers to, whether it exists or not."""
+        """The key of the template that the pool refers to, whether it exists or not."""
         return Key(self.metadata.namespace, self.spec.sandbox_template_ref.name)

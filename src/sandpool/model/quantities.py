@@ -22,10 +22,11 @@ _WRONG = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumk
 _WRONG_SUFFIX = "unable to parse quantity's suffix"
 _LIMIT = 2**63 - 1
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_SUFFIXES = {power: suffix for suffix, power in _DECIMAL.items()}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _MAX_EXPONENT = 400  # keeps 1e999999999 from being computed
 _MAX_DIGITS = 1000
-_REMEMBERED = 32  # characters: the same few amounts stand in every pod
+_REMEMBERED = 32  # maximum characters of a cached text: most pods use the same few amounts
 
 
 class Family(Enum):
@@ -35,13 +36,13 @@ class Family(Enum):
 
 
 class QuantityError(ValueError):
-    """Text that is no quantity, in Kubernetes' words."""
+    """Text that is not a quantity; the message is Kubernetes'."""
 
 
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
-    """A number of nanos and the way to write it. Equal numbers are equal however they are written."""
+    """A number in nanos, and its suffix family. Equal numbers are equal whatever their family."""
 
     nanos: int
     family: Family = Family.DECIMAL
@@ -56,7 +57,7 @@ class Quantity:
         return hash(self.nanos)
 
     def __add__(self, other: Quantity) -> Quantity:
-        """Zero takes the other's way of writing, as in Kubernetes."""
+        """The sum, in the suffix family of the left operand, or of the right one if the left is zero, as in Kubernetes."""
         return Quantity(self.nanos + other.nanos, self.family if self.nanos else other.family)
 
     def __sub__(self, other: Quantity) -> Quantity:
@@ -76,7 +77,7 @@ class Quantity:
 
 
 def parse(text: str | int | float) -> Quantity:
-    """A quantity as it stands in JSON: text, or a number."""
+    """Parses a quantity as it appears in JSON: text or a number."""
     if isinstance(text, bool):
         raise QuantityError(_WRONG)
     if not isinstance(text, str):
@@ -91,9 +92,10 @@ def _parse(text: str) -> Quantity:
     sign, whole, fraction, suffix = found[1], found[2], found[3] or "", found[4]
     if (not whole and not fraction) or len(whole) + len(fraction) > _MAX_DIGITS:
         raise QuantityError(_WRONG)
-    number = Fraction(int(whole + fraction), 10 ** len(fraction)) * (-1 if sign == "-" else 1)
-    scale, family = _scale(suffix)
-    nanos = _away_from_zero(number * scale * 10**9)
+    bits, power, family = _scale(suffix)
+    nanos = _shifted(int(whole + fraction) << bits, power + 9 - len(fraction))
+    if sign == "-":
+        nanos = -nanos
     return Quantity(_cap(nanos) if family is Family.BINARY else nanos, family)
 
 
@@ -104,15 +106,22 @@ def canonical(text: str | int | float) -> str:
     return str(parse(text))
 
 
-def _scale(suffix: str) -> tuple[Fraction, Family]:
+def _scale(suffix: str) -> tuple[int, int, Family]:
+    """The power of two, the power of ten and the family of a suffix."""
     if suffix in _DECIMAL:
-        return Fraction(10) ** _DECIMAL[suffix], Family.DECIMAL
+        return 0, _DECIMAL[suffix], Family.DECIMAL
     if suffix in _BINARY:
-        return Fraction(2 ** _BINARY[suffix]), Family.BINARY
+        return _BINARY[suffix], 0, Family.BINARY
     if _EXPONENT.fullmatch(suffix) is None or len(suffix) > _MAX_DIGITS:
         raise QuantityError(_WRONG_SUFFIX)
     exponent = int(suffix[1:])
-    return Fraction(10) ** max(-_MAX_EXPONENT, min(_MAX_EXPONENT, exponent)), Family.EXPONENT
+    return 0, max(-_MAX_EXPONENT, min(_MAX_EXPONENT, exponent)), Family.EXPONENT
+
+
+def _shifted(number: int, places: int) -> int:
+    """A non-negative number times a power of ten, rounded up."""
+    power: int = 10 ** abs(places)
+    return number * power if places >= 0 else -(-number // power)
 
 
 def _away_from_zero(number: Fraction) -> int:
@@ -125,7 +134,7 @@ def _cap(nanos: int) -> int:
 
 
 def _write(nanos: int, family: Family) -> str:
-    """The largest suffix that leaves no fraction."""
+    """Formats nanos with the largest suffix that leaves no fraction."""
     if not nanos:
         return "0"
     units, rest = divmod(nanos, 10**9)
@@ -136,9 +145,10 @@ def _write(nanos: int, family: Family) -> str:
                 break
             suffix = name
         return f"{units // 2 ** _BINARY.get(suffix, 0)}{suffix}"
-    mantissa, exponent = nanos, -9
-    while mantissa % 1000 == 0 and (exponent < 18 or family is Family.EXPONENT):
-        mantissa, exponent = mantissa // 1000, exponent + 3
+    digits = str(nanos)
+    zeros = len(digits) - len(digits.rstrip("0"))
+    dropped = zeros - zeros % 3 if family is Family.EXPONENT else min(zeros - zeros % 3, 27)
+    mantissa, exponent = digits[: len(digits) - dropped], dropped - 9
     if family is Family.EXPONENT:
-        return f"{mantissa}e{exponent}" if exponent else str(mantissa)
-    return f"{mantissa}{next(name for name, power in _DECIMAL.items() if power == exponent)}"
+        return f"{mantissa}e{exponent}" if exponent else mantissa
+    return mantissa + _SUFFIXES[exponent]

@@ -190,7 +190,7 @@ TERMINAL_FOR_CLIENTS = frozenset(
         Reason.SANDBOX_EXPIRED,
     }
 )
-"""Clients stop waiting when Ready has one of these: a claim that can still become ready must never show them."""
+"""Clients stop waiting when Ready has one of these reasons, so a claim that can still become ready must never have one."""
 
 
 def table() -> str:

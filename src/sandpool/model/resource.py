@@ -1,4 +1,4 @@
-"""What a kind is called, where it is served and which type it decodes to."""
+"""Describes a kind: its names, its REST path and the type that it decodes to."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
-    """One kind of object. Equality is identity of group, version and plural."""
+    """One kind of object. Two are equal if group, version and plural are."""
 
     group: str  # "" is the core group
     version: str
@@ -52,7 +52,7 @@ class Resource(Generic[T]):
         object.__setattr__(self, "_hash", hash((self.group, self.version, self.plural, self.kind)))
 
     def __hash__(self) -> int:
-        return self._hash  # worked out once: every call looks something up by its resource
+        return self._hash  # computed once, because every call uses it for look-ups
 
     @property
     def api_version(self) -> str:
@@ -60,11 +60,11 @@ class Resource(Generic[T]):
 
     @property
     def group_resource(self) -> str:
-        """As Kubernetes words it in messages: `pods`, `sandboxes.agents.x-k8s.io`."""
+        """The name in Kubernetes' messages: `pods`, `sandboxes.agents.x-k8s.io`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The REST path. No namespace means all of them (or a kind that has none)."""
+        """The REST path. An empty namespace means all namespaces, or a cluster-scoped kind."""
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
         if namespace and self.namespaced:
             parts += ["namespaces", namespace]

@@ -102,7 +102,7 @@ class SandboxSpec(Model, frozen=True):
 
     @property
     def suspended(self) -> bool:
-        """Everything but Suspended means running, also a value that we do not know."""
+        """Whether the mode is Suspended. All other values, including unknown ones, mean running."""
         return self.operating_mode == OperatingMode.SUSPENDED
 
 

@@ -1,36 +1,58 @@
-"""Label selectors: the text form of requests and the struct form of objects, parsed strictly, matched fast.
+"""Label and field selectors: parses those in requests (text) and in objects (structs) as strictly as Kubernetes, and matches them fast.
 
-Errors carry Kubernetes' words. `LabelSelector.matches` takes the labels of an object. Field selectors are in
-field_selectors.py and can be had from here too.
+Errors have Kubernetes' messages. `LabelSelector.matches` takes the labels of an object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
 import msgspec
 
-from sandpool.model.field_selectors import FieldSelector, parse_fields
 from sandpool.model.fields import doc
 from sandpool.model.metadata import Model
 from sandpool.model.names import label_value, qualified_name
-from sandpool.model.selector_text import SelectorError, Words, quoted
 
-__all__ = [
-    "EVERYTHING",
-    "FieldSelector",
-    "LabelSelector",
-    "LabelSelectorStruct",
-    "Operator",
-    "Requirement",
-    "SelectorError",
-    "from_struct",
-    "parse_fields",
-    "parse_labels",
-]
+_TOKEN = re.compile(r"(?P<name>[^=!(),>< \t\r\n]+)|[=!]=|[=!(),><]")
+_BINARY = ("in", "notin", "=", "==", "!=", ">", "<")
+_FIELD_OPERATORS = ("!=", "==", "=")  # in the order in which they are tried
+
+
+class SelectorError(ValueError):
+    """A selector that cannot be parsed; the message is Kubernetes' (400)."""
+
+
+class Tokens:
+    """Splits a selector into tokens: names, and operators such as `=` or `(`. The empty token marks the end."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = list(_split(text.partition("\0")[0]))
+        self._at = 0
+
+    def peek(self) -> str:
+        return self._tokens[self._at][0]
+
+    def is_name(self) -> bool:
+        return self._tokens[self._at][1]
+
+    def take(self) -> str:
+        token = self._tokens[self._at][0]
+        self._at = min(self._at + 1, len(self._tokens) - 1)
+        return token
+
+
+def quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()
+
+
+def _split(text: str) -> list[tuple[str, bool]]:
+    tokens = [(found[0], found.lastgroup == "name") for found in _TOKEN.finditer(text)]
+    tokens.append(("", False))
+    return tokens
 
 
 class Operator(StrEnum):
@@ -45,7 +67,6 @@ class Operator(StrEnum):
     ABSENT = "!"
 
 
-_BINARY = ("in", "notin", "=", "==", "!=", ">", "<")
 _OPERATORS = dict(zip(_BINARY, list(Operator)[:7], strict=True))
 _POSITIVE = frozenset({Operator.IN, Operator.EQUALS, Operator.DOUBLE_EQUALS})
 _NEGATIVE = frozenset({Operator.NOT_IN, Operator.NOT_EQUALS})
@@ -99,7 +120,7 @@ class LabelSelector:
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        for requirement in self.requirements:  # noqa: SIM110 - a generator would double the cost of a fan-out
+        for requirement in self.requirements:  # noqa: SIM110 - a generator would double the cost of fanning out watch events
             if not requirement.matches(labels):
                 return False
         return True
@@ -122,7 +143,7 @@ class SelectorRequirement(Model, frozen=True):
 
 
 class LabelSelectorStruct(Model, frozen=True):
-    """A label selector as it stands in objects (metav1.LabelSelector)."""
+    """A label selector in an object (metav1.LabelSelector)."""
 
     match_labels: Annotated[dict[str, str], doc("Labels that must have these values.")] = msgspec.field(
         default_factory=dict
@@ -139,7 +160,7 @@ _STRUCT_OPERATORS = {
 
 
 def from_struct(struct: LabelSelectorStruct) -> LabelSelector:
-    """An empty struct matches everything."""
+    """Compiles a selector struct. An empty one matches everything."""
     requirements = [_requirement(key, Operator.EQUALS, [value]) for key, value in struct.match_labels.items()]
     for expression in struct.match_expressions:
         operator = _STRUCT_OPERATORS.get(expression.operator)
@@ -150,86 +171,86 @@ def from_struct(struct: LabelSelectorStruct) -> LabelSelector:
 
 
 def parse_labels(text: str) -> LabelSelector:
-    """`a=b, c!=d, e in (f,g), h notin (i), j, !k, n>1`."""
+    """Parses text such as `a=b, c!=d, e in (f,g), h notin (i), j, !k, n>1`."""
     if not text:
         return EVERYTHING
-    words = Words(text)
+    tokens = Tokens(text)
     requirements: list[Requirement] = []
-    while words.peek() != "":
-        if not (words.is_name() or words.peek() == "!"):
-            raise SelectorError(f"found '{words.peek()}', expected: !, identifier, or 'end of string'")
+    while tokens.peek() != "":
+        if not (tokens.is_name() or tokens.peek() == "!"):
+            raise SelectorError(f"found '{tokens.peek()}', expected: !, identifier, or 'end of string'")
         try:
-            requirements.append(_parse_requirement(words))
+            requirements.append(_parse_requirement(tokens))
         except SelectorError as error:
             raise SelectorError(f"unable to parse requirement: {error}") from None
-        mark = words.take()
+        mark = tokens.take()
         if mark == "":
             break
         if mark != ",":
             raise SelectorError(f"found '{mark}', expected: ',' or 'end of string'")
-        if not (words.is_name() or words.peek() == "!"):
-            raise SelectorError(f"found '{words.peek()}', expected: identifier after ','")
+        if not (tokens.is_name() or tokens.peek() == "!"):
+            raise SelectorError(f"found '{tokens.peek()}', expected: identifier after ','")
     return _sorted(requirements)
 
 
-def _parse_requirement(words: Words) -> Requirement:
-    negated = words.peek() == "!"
+def _parse_requirement(tokens: Tokens) -> Requirement:
+    negated = tokens.peek() == "!"
     if negated:
-        words.take()
-    if not words.is_name():
-        raise SelectorError(f"found '{words.take()}', expected: identifier")
-    key = words.take()
+        tokens.take()
+    if not tokens.is_name():
+        raise SelectorError(f"found '{tokens.take()}', expected: identifier")
+    key = tokens.take()
     wrong = qualified_name(key)
     if wrong:
         raise SelectorError(f"<nil>: Invalid value: {quoted(key)}: {'; '.join(wrong)}")
     if negated:
         return _requirement(key, Operator.ABSENT, ())
-    if words.peek() in ("", ","):
+    if tokens.peek() in ("", ","):
         return _requirement(key, Operator.EXISTS, ())
-    mark = words.take()
+    mark = tokens.take()
     operator = _OPERATORS.get(mark)
     if operator is None:
         raise SelectorError(f"found '{mark}', expected: in, notin, =, ==, !=, gt, lt")
-    values = _parse_set(words) if operator in (Operator.IN, Operator.NOT_IN) else _parse_value(words)
+    values = _parse_set(tokens) if operator in (Operator.IN, Operator.NOT_IN) else _parse_value(tokens)
     return _requirement(key, operator, sorted(values))
 
 
-def _parse_set(words: Words) -> set[str]:
-    if words.peek() != "(":
-        raise SelectorError(f"found '{words.take()}' expected: '('")
-    words.take()
-    if words.peek() != ")" and words.peek() != "," and not words.is_name():
-        raise SelectorError(f"found '{words.peek()}', expected: ',', ')' or identifier")
+def _parse_set(tokens: Tokens) -> set[str]:
+    if tokens.peek() != "(":
+        raise SelectorError(f"found '{tokens.take()}' expected: '('")
+    tokens.take()
+    if tokens.peek() != ")" and tokens.peek() != "," and not tokens.is_name():
+        raise SelectorError(f"found '{tokens.peek()}', expected: ',', ')' or identifier")
     values: set[str] = set()
-    expected = True  # a value may come here; if none does, it is the empty one
+    expected = True  # whether a value may come here; a missing one is the empty value
     while True:
-        if words.is_name():
-            values.add(words.take())
-            if words.peek() not in (",", ")"):
-                raise SelectorError(f"found '{words.peek()}', expected: ',' or ')'")
+        if tokens.is_name():
+            values.add(tokens.take())
+            if tokens.peek() not in (",", ")"):
+                raise SelectorError(f"found '{tokens.peek()}', expected: ',' or ')'")
             expected = False
-        elif words.peek() == ",":
-            words.take()
+        elif tokens.peek() == ",":
+            tokens.take()
             if expected:
                 values.add("")
             expected = True
-        elif words.peek() == ")":
-            words.take()
+        elif tokens.peek() == ")":
+            tokens.take()
             return values | {""} if expected else values
         else:
-            raise SelectorError(f"found '{words.peek()}', expected: ',', or identifier")
+            raise SelectorError(f"found '{tokens.peek()}', expected: ',', or identifier")
 
 
-def _parse_value(words: Words) -> set[str]:
-    if words.peek() in ("", ","):
+def _parse_value(tokens: Tokens) -> set[str]:
+    if tokens.peek() in ("", ","):
         return {""}
-    if not words.is_name():
-        raise SelectorError(f"found '{words.peek()}', expected: identifier")
-    return {words.take()}
+    if not tokens.is_name():
+        raise SelectorError(f"found '{tokens.peek()}', expected: identifier")
+    return {tokens.take()}
 
 
 def _requirement(key: str, operator: Operator, values: Sequence[str]) -> Requirement:
-    """Checks what NewRequirement checks, and says it as it does."""
+    """Validates like Go's labels.NewRequirement, with the same messages."""
     wrong = [f"key: Invalid value: {quoted(key)}: {'; '.join(found)}" for found in [qualified_name(key)] if found]
     if operator in (Operator.IN, Operator.NOT_IN) and not values:
         wrong.append("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty")
@@ -258,3 +279,84 @@ def _integer(text: str) -> int | None:
 
 def _sorted(requirements: list[Requirement]) -> LabelSelector:
     return LabelSelector(tuple(sorted(requirements, key=lambda requirement: requirement.key)))
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    field: str
+    value: str
+    equal: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.field}{'=' if self.equal else '!='}{escape(self.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """All terms must hold; without any, everything matches."""
+
+    terms: tuple[Term, ...] = ()
+
+    def matches(self, values: Mapping[str, str]) -> bool:
+        """Whether all terms match. `values` has the text of each field that they name; an absent field counts as empty."""
+        return all((values.get(term.field, "") == term.value) is term.equal for term in self.terms)
+
+    def __bool__(self) -> bool:
+        """Whether it can exclude anything."""
+        return bool(self.terms)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.terms))
+
+
+def parse_fields(text: str) -> FieldSelector:
+    terms = (_term(part, text) for part in sorted(_split_terms(text)) if part)
+    return FieldSelector(tuple(term for term in terms if term.field or term.value))
+
+
+def escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
+
+
+def _term(part: str, text: str) -> Term:
+    for at in range(len(part)):
+        for operator in _FIELD_OPERATORS:
+            if part.startswith(operator, at):
+                return Term(part[:at], _unescape(part[at + len(operator) :]), operator != "!=")
+    raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
+
+
+def _split_terms(text: str) -> Iterator[str]:
+    """Splits at commas that are not escaped by a backslash."""
+    start, protected = 0, False
+    for at, mark in enumerate(text):
+        if protected:
+            protected = False
+        elif mark == "\\":
+            protected = True
+        elif mark == ",":
+            yield text[start:at]
+            start = at + 1
+    yield text[start:]
+
+
+def _unescape(value: str) -> str:
+    if not any(mark in value for mark in "\\,="):
+        return value
+    out: list[str] = []
+    protected = False
+    for mark in value:
+        if protected:
+            if mark not in "\\,=":
+                raise SelectorError(f"invalid field selector: invalid escape sequence: \\{mark}")
+            out.append(mark)
+            protected = False
+        elif mark == "\\":
+            protected = True
+        elif mark in ",=":
+            raise SelectorError(f"invalid field selector: unescaped character in value: {ord(mark)}")
+        else:
+            out.append(mark)
+    if protected:
+        raise SelectorError("invalid field selector: invalid escape sequence: \\")
+    return "".join(out)

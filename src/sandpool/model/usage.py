@@ -1,4 +1,4 @@
-"""What pods and nodes use, as Kubernetes' metrics API names it. These are computed when asked for and never stored."""
+"""CPU and memory usage of pods and nodes, in the kinds of Kubernetes' metrics API. Computed on request and never stored."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from sandpool.model.metadata import Uid
-from sandpool.model.raw import RawObject
+from sandpool.model.metadata import RawObject, Uid
 from sandpool.model.resource import Column, Resource
 
 GROUP = "metrics.k8s.io"
@@ -34,15 +33,15 @@ MEASURED: tuple[Resource[Any], ...] = (NODE_METRICS, POD_METRICS)
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """By one pod, over the `window` of seconds that ended `at` that moment."""
+    """Usage of one pod, over the `window` of seconds that ended at `at`."""
 
-    cores: float  # processor seconds each second
-    memory: int  # bytes at its end
+    cores: float  # CPU seconds per second
+    memory: int  # bytes at the end of the window
     at: datetime
     window: float
 
 
 class Usage(Protocol):
     async def used(self) -> Mapping[Uid, Used]:
-        """Of every pod that runs here."""
+        """The usage of every pod that runs here."""
         ...

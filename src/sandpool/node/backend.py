@@ -1,15 +1,19 @@
-"""The contract between the kubelet and whatever really runs pods. One suite (tests/conformance/backends) holds for each.
+"""The contract between the kubelet and what runs pods, in the spirit of CRI. All backends pass one suite, tests/conformance/backends.
 
-A backend is told *what* to run by uid and is asked *how it is*, by `look`; it says *that* something changed by calling back.
-Orders (`start`, `restart`, `stop`) return as soon as the backend has taken them over: what becomes of them shows in `look`. So
-nobody waits inside a reconcile, and every order may be repeated.
-All methods run on the event loop's thread. They raise NodeError (its BackendError and those of the parts below) and nothing else.
+Its verbs are about pods (a sandbox with all its containers), about one container, and about streams, which it shares with the API
+server (`model/pod_streams.py`). The backend is given what to run, reports the state with `pod_status`, and calls back when something has
+changed. `start_pod`, `restart_container` and `stop_pod` return as soon as the backend has accepted them; the outcome shows in
+`pod_status`. So no reconcile ever waits, and every call may be repeated.
+All methods run on the event loop's thread. They raise NodeError (BackendError and those of the parts below) and nothing else.
+
+Two implement it: node/pods, for every runtime of `runtimes/contract.py`, and `runtimes/fake.py`, which starts no process.
+`runtime_choice.py` puts several behind one.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -18,16 +22,20 @@ import msgspec
 
 from sandpool.base.errors import NodeError
 from sandpool.model.metadata import Key, Model, Uid
-from sandpool.node.images.port import Credential
+from sandpool.model.pod_streams import Command as Command
+from sandpool.model.pod_streams import Exit as Exit
+from sandpool.model.pod_streams import StreamingRuntime
+from sandpool.model.pod_streams import Streams as Streams
+from sandpool.node.images.image import Credential
 from sandpool.node.volumes.spec import VolumeSpec
 
 
 class BackendError(NodeError):
-    """An order that could not be carried out."""
+    """A call that failed."""
 
 
 class Unsupported(BackendError):
-    """This backend cannot do that at all; `probe` said so."""
+    """This backend does not support the operation at all."""
 
     def __init__(self, backend: str, what: str) -> None:
         super().__init__("Unsupported", f"the backend {backend} cannot {what}; choose another backend")
@@ -42,7 +50,7 @@ class UnknownPod(BackendError):
 
 
 ADDRESS = "\0address\0"
-"""Stands in a value of `Workload.env` for the address of the pod, which only the backend knows, and which it puts in."""
+"""Placeholder for the pod's address in a value of `Workload.env`; the backend, which alone knows the address, replaces it."""
 
 
 # What to run
@@ -93,8 +101,8 @@ class VolumeMount(Model, frozen=True):
 
 
 class ContainerSpec(Model, frozen=True):
-    """A container as a backend reads it. Fields are added when a backend enforces them, not before. `env` is for the kubelet,
-    which looks up what it refers to: a backend takes `Workload.env`."""
+    """A container as a backend reads it. A field is added when a backend enforces it, not before. `env` is for the kubelet, which
+    resolves its references: a backend uses `Workload.env`."""
 
     name: str = ""
     image: str = ""
@@ -114,6 +122,11 @@ class ContainerSpec(Model, frozen=True):
     termination_message_policy: str = ""
     restart_policy: str = ""  # of an init container: Always makes it a sidecar
 
+    @property
+    def sidecar(self) -> bool:
+        """Whether an init container is a sidecar, which runs as long as the pod."""
+        return self.restart_policy == "Always"
+
 
 class WorkloadSpec(Model, frozen=True):
     """The part of a pod's spec that a backend reads."""
@@ -124,35 +137,36 @@ class WorkloadSpec(Model, frozen=True):
     host_network: bool = False
     host_pid: bool = msgspec.field(name="hostPID", default=False)
     host_ipc: bool = msgspec.field(name="hostIPC", default=False)
+    restart_policy: str = "Always"
     init_containers: tuple[ContainerSpec, ...] = ()
     containers: tuple[ContainerSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One pod to run. `was` is how the API last knew it, when it ran before: a backend whose pods outlive the process has
-    found it by itself and ignores it; one that `revives` brings it back as it was; any other starts it anew, if it can with
-    the same address, and its containers carry on from the `restarts` and `last` of `was`, which are already counted."""
+    """One pod to run. `was` is its last known status, if it ran before. A backend whose pods outlive the process has found the pod
+    itself and ignores `was`; one that `revives` restores the pod from it; any other starts the pod again, with the same address if
+    possible, and its containers continue with the `restarts` and `last` of `was`."""
 
     uid: Uid
     key: Key
     spec: WorkloadSpec
     annotations: Mapping[str, str] = field(default_factory=dict)
-    was: Running | None = None
+    was: PodStatus | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict, repr=False
-    )  # by container; all references looked up
+    )  # by container, with all references resolved
     volumes: tuple[VolumeSpec, ...] = ()
     credentials: tuple[Credential, ...] = ()
 
     @property
     def holder(self) -> str:
-        """As which it holds images: by name, for whoever lists them, and by uid, because a name is used again."""
+        """The name under which the pod holds images: its name, for listings, and its uid, because names are reused."""
         return f"{self.key} ({self.uid})"
 
 
-# How it is
+# Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,62 +180,46 @@ class Waiting:
 @dataclass(frozen=True, slots=True)
 class Started:
     at: datetime
-    ready: bool = False  # as far as the backend itself can tell
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """How a container, or a command, ended."""
-
-    code: int
-    at: datetime
-    started_at: datetime | None = None
-    signal: int = 0
-    reason: str = ""  # OOMKilled and the like; empty: what the code implies
-    message: str = ""
+    ready: bool = False  # as far as the backend can tell, without probes
 
 
 State = Waiting | Started | Exit
 
 SANDBOX_LOST = "SandboxLost"
-"""The reason of an end that was not the container's own doing: what holds all sandboxes has ended, and they with it."""
+"""The reason of an exit that the container did not cause: the fork server ended, and all sandboxes with it."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunningContainer:
+class ContainerStatus:
     name: str
     state: State
     id: str = ""
     restarts: int = 0
     last: Exit | None = None  # how the run before this one ended
-    image_id: str = ""  # what the image turned out to be
-    spared: int = 0  # of its restarts those after an end that was not its own doing: they are not held against it
+    image_id: str = ""  # digest of the image that is used
+    uncounted: int = 0  # restarts after an exit that the container did not cause; they do not count for its back-off
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """One pod as its backend knows it. `address` is empty until it has one, then stays the same, and is given back when the pod is
-    reclaimed."""
+class PodStatus:
+    """A snapshot of one pod, and the only view of it outside its backend. `address` is empty until one is assigned, then stays
+    the same until the pod is reclaimed."""
 
     uid: Uid
     key: Key
     address: str = ""
-    init: tuple[RunningContainer, ...] = ()
-    containers: tuple[RunningContainer, ...] = ()
+    init: tuple[ContainerStatus, ...] = ()
+    containers: tuple[ContainerStatus, ...] = ()
     stopping: bool = False
     paused: bool = False
-    notes: tuple[
-        str, ...
-    ] = ()  # what the user should know: ports that are mapped to others, sizes that nobody enforces
-    evicted: str = (
-        ""  # why the backend has ended it by itself, in the words of a pod's status; it is stopping then, for good
-    )
-    reclaimed: bool = False  # it is over, and nothing of it is left but its logs
+    notes: tuple[str, ...] = ()  # for the user: ports that are mapped to others, sizes that are not enforced
+    evicted: str = ""  # why the backend evicted it, as the message of a pod's status; it is stopping then, for good
+    reclaimed: bool = False  # it has ended, and only its logs are left
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Whether this backend works on this machine, found out by trying, and what it really enforces."""
+    """Whether this backend works on this machine, and what it enforces: the result of a trial run."""
 
     available: bool
     reason: str = ""  # one word, when it is not available
@@ -236,34 +234,10 @@ class Stats:
     processes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
-    cwd: str = ""
-    tty: bool = False
-
-
-class Streams(Protocol):
-    """The other end of a command. The backend reads and writes no faster than these let it."""
-
-    async def read(self) -> bytes:
-        """More of stdin; empty at its end."""
-        ...
-
-    async def write(self, stream: int, data: bytes) -> None:
-        """Output: stream 1 or 2."""
-        ...
-
-    async def resized(self) -> tuple[int, int]:
-        """Waits for the terminal's next size: columns, rows. Never returns where there is no terminal."""
-        ...
-
-
 Changed = Callable[[Uid], object]
 
 
-class Backend(Protocol):
+class Backend(StreamingRuntime, Protocol):
     @property
     def name(self) -> str:
         """As in `--backend` and RuntimeClass."""
@@ -271,119 +245,91 @@ class Backend(Protocol):
 
     @property
     def revives(self) -> bool:
-        """Whether pods come back as they were when this process is started again: they have no processes to lose, or those
-        outlive us. If not, a pod that must not be restarted is over, and `start` is not ordered."""
+        """Whether pods are restored as they were when this process restarts, because they have no processes or their processes outlive
+        this one. If not, a pod whose containers must not be restarted has ended, and `start_pod` is not called for it."""
         ...
 
     async def probe(self) -> Probe:
-        """Really starts something small and takes it away again. May be called at any time, also before `open`."""
+        """Tries the backend: starts a small sandbox and removes it. May be called at any time, also before `open`."""
         ...
 
     async def open(self, changed: Changed) -> None:
-        """Called once, before anything but `probe`. Finds the pods that survived an earlier process, or reaps what is left
-        of them: when it returns, `running` is complete and nothing beyond it runs. What pods wrote (logs, volumes) may stay
-        for a while, for those that are started again. From then on `changed` is called, on the event loop, after each step
-        in which the answer of `look` becomes another one."""
+        """Called once, before anything but `probe`. Finds the pods that survived an earlier process, or removes what is left of
+        them: when it returns, `list_pods` is complete and nothing else runs. What pods wrote (logs, volumes) may stay for a
+        while, for those that are started again. From then on `changed` is called, on the event loop, after each step that
+        changes the result of `pod_status`."""
         ...
 
     async def close(self) -> None:
-        """The last call: nothing is called back any more, no task or timer of this process is left. Pods that can outlive the
-        process do; the others are gone. May be followed by `open`."""
+        """The last call: no callback, task or timer remains. Pods that can outlive the process do; the others are gone. `open`
+        may be called again."""
         ...
 
-    def look(self, uid: Uid) -> Running | None:
+    # Pods
+
+    def pod_status(self, uid: Uid) -> PodStatus | None:
         """From memory, at once. None: nothing of this pod is left (no process, no file, no address)."""
         ...
 
-    def running(self) -> Collection[Running]:
-        """Every pod for which `look` is not None, as of now."""
+    def list_pods(self) -> Collection[PodStatus]:
+        """Every pod whose `pod_status` is not None."""
         ...
 
-    async def start(self, workload: Workload) -> None:
-        """Takes the pod over: `look` is not None when this returns. Ordered again, it changes nothing. When it raises or is
-        cancelled, nothing is left behind. After a crash in the middle, `open` finds the pod whole or not at all."""
+    async def start_pod(self, workload: Workload) -> None:
+        """Accepts the pod: `pod_status` is not None when this returns. Repeated, it changes nothing. If it raises or is cancelled,
+        nothing is left behind. After a crash in the middle, `open` finds the pod whole or not at all."""
         ...
 
-    async def restart(self, uid: Uid, container: str) -> None:
-        """Starts a container that has ended once more; its `restarts` goes up. Nothing happens to one that has not ended or
-        in a pod that is stopping. UnknownPod if there is no such pod or container. Init containers that failed are restarted
-        like this, too; what comes after them goes on when they have succeeded (or, if they are sidecars, have started)."""
-        ...
-
-    async def end(self, uid: Uid, container: str, grace: float) -> None:
-        """Ends one container, politely and by force after `grace` seconds; the pod stays, and the container shows as Exit.
-        Ordered again, the earlier end counts. Nothing happens to one that does not run or in a pod that is stopping.
-        UnknownPod if there is no such pod or container."""
+    async def stop_pod(self, uid: Uid, grace: float) -> None:
+        """Stops the pod, by force after `grace` seconds, and then removes everything of it, until `pod_status` is None. Its address
+        may then be given to another pod. Repeated, the earlier deadline counts; for an unknown pod, nothing happens. It may be
+        called at any time, also while the pod is starting or paused. A failure is never final: the backend raises BackendError, and
+        continues when it is called again."""
         ...
 
     async def reclaim(self, workload: Workload) -> None:
-        """The pod is over: ends at once what still runs, and takes back its sandbox, volumes (claims are kept), images and address. Its
-        logs stay until it is stopped, and `look` says `reclaimed` when nothing else is left. A pod that is not here, because an
-        earlier process ran it, is taken over like that, `was` telling how it ended: nothing of it is started. An obstacle is tried
-        again; nothing is restarted meanwhile, and `stop` works as ever. Ordered again, it changes nothing."""
-        ...
-
-    async def stop(self, uid: Uid, grace: float) -> None:
-        """Ends the pod: politely, by force after `grace` seconds, and then takes everything of it away, until `look` is None.
-        Its `address` may then be given to another one. Ordered again, the earlier end counts; of an unknown pod, nothing
-        happens. It may come at any time, also while the pod is starting or paused, and cannot fail for good: a
-        backend that meets an obstacle raises BackendError and goes on when it is ordered again."""
+        """Releases a pod that has ended: kills what still runs, and removes its sandbox, its volumes (claims are kept), its hold on
+        images and its address. Its logs stay until `stop_pod`; `pod_status` says `reclaimed` when only they are left. A pod of an
+        earlier process is accepted as well, with `was` saying how it ended; nothing of it is started. A failure is retried; nothing
+        is restarted meanwhile, and `stop_pod` works as usual. Repeated, it changes nothing."""
         ...
 
     async def pause(self, uid: Uid) -> None:
-        """Freezes the pod; memory and address stay. Paused again, nothing happens. UnknownPod if it is not here."""
+        """Freezes the pod; memory and address stay. Repeated, nothing happens. UnknownPod if it is not here."""
         ...
 
     async def resume(self, uid: Uid) -> None:
-        """The opposite, on the same terms."""
-        ...
-
-    async def exec(self, uid: Uid, container: str, command: Command, streams: Streams) -> Exit:
-        """Runs a command in a started container until it ends. Cancelled, it ends the command and all its children first.
-        UnknownPod if the container is not there, BackendError if the command cannot be started."""
-        ...
-
-    async def attach(self, uid: Uid, container: str, streams: Streams) -> Exit:
-        """The streams of a started container's own process, until it ends. Cancelled, it only lets go. Errors as in `exec`."""
-        ...
-
-    async def dial(self, uid: Uid, port: int) -> socket.socket:
-        """A connection to a TCP port inside: connected, non-blocking, the caller's. BackendError "ConnectionRefused" if
-        nobody listens there, UnknownPod if the pod is not here."""
-        ...
-
-    async def connect(self, uid: Uid, container: str) -> socket.socket:
-        """A connection to boxd in a started container: connected, non-blocking, the caller's. Errors as in `exec`, and
-        Unsupported where there is no boxd."""
+        """Undoes `pause`. Repeated, nothing happens. UnknownPod if it is not here."""
         ...
 
     def relabel(self, uid: Uid, labels: Mapping[str, str]) -> None:
-        """The pod's labels are these now: what follows from them for its network holds from now on. Of an unknown pod,
-        nothing happens."""
+        """Sets the pod's labels; NetworkPolicies apply to them at once. For an unknown pod, nothing happens."""
         ...
 
     async def refresh(self, uid: Uid, volumes: Sequence[VolumeSpec]) -> None:
-        """The files of these volumes have changed: those that show what the API holds are replaced in running containers,
-        too; all others stay as they are. Of an unknown pod, nothing happens."""
-        ...
-
-    def logs(
-        self,
-        uid: Uid,
-        container: str,
-        *,
-        previous: bool = False,
-        follow: bool = False,
-        tail: int | None = None,
-        since: datetime | None = None,
-        timestamps: bool = False,
-        limit: int | None = None,
-    ) -> AsyncIterator[bytes]:
-        """The output of a container, also of one that has ended, until `look` is None: as it was written, or with the time
-        before each line. `tail` counts lines, `limit` bytes. At the first step UnknownPod, or BackendError "BadRequest" if the
-        run that is asked for has not begun."""
+        """Replaces the files of volumes with content of the API (ConfigMap, Secret, downward API), also in running containers. Other
+        volumes stay as they are. For an unknown pod, nothing happens."""
         ...
 
     async def stats(self, uid: Uid) -> Stats:
         """What the pod uses now. UnknownPod if it is not here."""
+        ...
+
+    # Containers
+
+    async def restart_container(self, uid: Uid, container: str) -> None:
+        """Restarts a container that has exited and increments its `restarts`. Nothing happens to one that has not exited, or in
+        a pod that is being stopped. UnknownPod if there is no such pod or container. Init containers that failed are restarted
+        like this, too; what follows them continues when they have succeeded (or, if they are sidecars, have started)."""
+        ...
+
+    async def stop_container(self, uid: Uid, container: str, grace: float) -> None:
+        """Stops one container, by force after `grace` seconds; the pod stays, and the container shows as Exit. Repeated, the
+        earlier deadline counts. Nothing happens to one that does not run, or in a pod that is being stopped. UnknownPod if
+        there is no such pod or container."""
+        ...
+
+    async def connect(self, uid: Uid, container: str) -> socket.socket:
+        """Connects to boxd in a started container. The socket is non-blocking and the caller's. Errors as in `exec`, and
+        Unsupported where there is no boxd."""
         ...

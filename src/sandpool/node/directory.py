@@ -1,4 +1,4 @@
-"""Where a node keeps what it needs, below the folder that it was given."""
+"""Where a node keeps its data, below the directory it was given."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import hashlib
 from pathlib import Path
 
 
-def installation_of(folder: Path) -> str:
-    """A short name for what belongs to this folder, which nothing of another data directory of this machine has."""
-    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
+def installation_of(directory: Path) -> str:
+    """A short name, unique to this data directory on this machine, for control groups and the like."""
+    return hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:12]
 
 
-def images_of(folder: Path) -> Path:
-    """The images of the node. `sandpool image` uses the same ones, beside it."""
-    return folder / "images"
+def images_of(directory: Path) -> Path:
+    """The image directory of the node, which `sandpool image` uses as well."""
+    return directory / "images"

@@ -1,5 +1,7 @@
-"""What a cluster that has ended left on this machine: processes, control groups and mounts of its node. An orderly end leaves
-nothing; one that was killed leaves it to whoever comes next."""
+"""Finds and removes what a cluster left on this machine: processes, control groups and mounts of its node.
+
+An orderly shutdown leaves nothing; one that was killed leaves it to the next start or to `sandpool down`.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +13,22 @@ from pathlib import Path
 
 from sandpool.node.directory import installation_of
 from sandpool.node.runtimes.gvisor.runtime import gvisor
-from sandpool.node.runtimes.namespaces.cgroups import Cgroups
-from sandpool.node.runtimes.namespaces.forked.cgroup_files import read
+from sandpool.node.runtimes.namespaces.cgroup_manager import CgroupManager
+from sandpool.node.runtimes.namespaces.forked.cgroups import read
 from sandpool.node.runtimes.namespaces.forked.frames import Refused
 from sandpool.node.runtimes.namespaces.runtime_host import groups_of, groups_of_probe
-from sandpool.node.runtimes.process.family import marked, reap
 from sandpool.node.runtimes.process.runtime import mark_of
-from sandpool.node.volumes.images import detach
+from sandpool.node.runtimes.process.supervisor_client import marked, reap
+from sandpool.node.volumes.loop_image import detach
 
 NAMED = 3
-"""Of each kind as many are named; of the others only how many there are."""
+"""How many of each kind are named; the rest is only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
+    """What was found, by kind."""
+
     processes: tuple[int, ...] = ()
     groups: tuple[str, ...] = ()
     mounts: tuple[str, ...] = ()
@@ -43,46 +47,46 @@ def _named(kind: str, found: list[str]) -> str:
     return f"{kind}{many} {', '.join(found[:NAMED])}{more}"
 
 
-def find(folder: Path) -> Leftovers:
-    """What is there now."""
-    groups = [path for each in _groups(folder) for path in each.left()]
-    processes = {*_members(groups), *marked(_mark(folder))}
-    return Leftovers(tuple(sorted(processes)), tuple(groups), tuple(mounts_below(folder)))
+def find(directory: Path) -> Leftovers:
+    """What is left on the machine now."""
+    groups = [path for each in _groups(directory) for path in each.leftover_groups()]
+    processes = {*_members(groups), *marked(_mark(directory))}
+    return Leftovers(tuple(sorted(processes)), tuple(groups), tuple(mounts_below(directory)))
 
 
-def clear(folder: Path) -> None:
-    """Ends and takes away what can be. Only for whoever holds the lock of the directory; `find` says what stayed."""
-    reap(_mark(folder))
-    for each in _groups(folder):
+def clear(directory: Path) -> None:
+    """Kills and removes what it can. Call it only with the lock of the directory held; then `find` says what is left."""
+    reap(_mark(directory))
+    for each in _groups(directory):
         with contextlib.suppress(Refused, OSError):
-            each.remove_left()
-    for path in sorted(mounts_below(folder), reverse=True):
+            each.remove_leftovers()
+    for path in sorted(mounts_below(directory), reverse=True):
         with contextlib.suppress(OSError):
             detach(Path(path))
 
 
-def mounts_below(folder: Path) -> list[str]:
+def mounts_below(directory: Path) -> list[str]:
     found = [_plain(line.split(" ")[4]) for line in read("/proc/self/mountinfo").splitlines()]
-    return sorted({path for path in found if path.startswith(f"{folder.resolve()}/")})
+    return sorted({path for path in found if path.startswith(f"{directory.resolve()}/")})
 
 
 def _plain(path: str) -> str:
-    """Of a path as the kernel writes it, with spaces and the like as octal numbers."""
+    """Decodes a path from /proc, where the kernel writes spaces and the like as octal escapes."""
     for letter in " \t\n\\":
         path = path.replace(f"\\{ord(letter):03o}", letter)
     return path
 
 
 def _members(groups: Iterable[str]) -> set[int]:
-    folders = (folder for group in groups for folder, _, _ in os.walk(group))
-    return {int(pid) for folder in folders for pid in read(f"{folder}/cgroup.procs").split()}
+    directories = (directory for group in groups for directory, _, _ in os.walk(group))
+    return {int(pid) for directory in directories for pid in read(f"{directory}/cgroup.procs").split()}
 
 
-def _groups(folder: Path) -> list[Cgroups]:
-    runtimes, name = folder / "runtime", installation_of(folder)
+def _groups(directory: Path) -> list[CgroupManager]:
+    runtimes, name = directory / "runtime", installation_of(directory)
     own = ((name, runtimes / "namespaces"), (gvisor(name), runtimes / "gvisor"))
     return [make(*each) for each in own for make in (groups_of, groups_of_probe)]
 
 
-def _mark(folder: Path) -> str:
-    return mark_of(installation_of(folder), folder / "runtime" / "process")
+def _mark(directory: Path) -> str:
+    return mark_of(installation_of(directory), directory / "runtime" / "process")

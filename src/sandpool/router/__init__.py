@@ -1,5 +1,5 @@
-"""The way in: who asks, which sandbox is meant, and the bytes both ways.
+"""The router: authenticates a request, finds its sandbox, and copies the bytes both ways.
 
-What may live here: everything between a connection of a client and a connection to a sandbox. It knows sandboxes by name from a
-cache that somebody else fills, and how to reach them through a port that somebody else implements (ports.py).
+Everything between a client's connection and a connection to a sandbox may live here. It looks sandboxes up by name in a cache
+that app/ fills, and reaches them through ports (ports.py) that app/ implements on one machine and kubernetes.py on a cluster; it never writes a claim or a pod.
 """

@@ -1,7 +1,7 @@
-"""When a sandbox was last used, as the annotation `sandpool.dev/last-activity` on it: for whoever ends what nobody uses.
+"""Records when a sandbox was last used, as its annotation `sandpool.dev/last-activity`, so that idle ones can be found and deleted.
 
-Written in the background, a moment after the first use and at most once in an interval, so that no request waits for it and a short
-life costs no write. A stream counts while it carries something. No controller reads the annotation, so a write wakes none
+Written in the background, a moment after the first use and at most once per interval: no request waits for it, and a short-lived
+sandbox costs no write. A stream counts as a use while bytes flow. No controller reads the annotation, so a write wakes none
 (tests/integration/router/test_activity.py). What cannot be written now is written after the next use.
 """
 
@@ -32,10 +32,10 @@ LAST_ACTIVITY: Final = "sandpool.dev/last-activity"
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    delay: float = 5.0  # seconds from a use to its write: what is used and gone within them is never written
+    delay: float = 5.0  # seconds from a use to its write: a sandbox that ends sooner is never written
     interval: float = 60.0  # between two writes for one sandbox
-    look: float = 15.0  # between two looks at what streams carry
-    most: int = 10_000  # sandboxes that wait; what exceeds it is not noted this time
+    look: float = 15.0  # between two checks whether bytes flow in streams
+    most: int = 10_000  # sandboxes whose write is due; further ones are skipped this time
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Activity:
         self._failing = False
 
     def used(self, target: Target) -> None:
-        """Now. Never waits."""
+        """Records a use now. Never waits."""
         use = self._waiting.get(target.uid)
         if use is not None:
             use.last = self._clock.now()
@@ -100,7 +100,7 @@ class Activity:
             await self._pause()
 
     async def _pause(self) -> None:
-        """Until the next one is due, or there is a first."""
+        """Sleeps until the next write is due, or until there is a first one."""
         timer = None
         if self._due:
             timer = self._clock.call_later(max(0.0, self._due[0][0] - self._clock.monotonic()), self._news.set)
@@ -111,7 +111,7 @@ class Activity:
                 timer.cancel()
 
     async def _look(self) -> None:
-        """Every now and then, streams that have carried something since the last look count as a use."""
+        """Periodically counts streams in which bytes flowed since the last check as a use."""
         while True:
             await self._clock.sleep(self._rhythm.look)
             for stream in self._streams.values():
@@ -132,11 +132,11 @@ class Activity:
         except (NotFound, Invalid, Conflict):
             pass  # it is gone, or another one has its name
         except SandpoolError as error:
-            if not self._failing:  # said once, until it works again
+            if not self._failing:  # logged once, until it works again
                 log.warning("activity not written", sandbox=str(use.key), error=f"{type(error).__name__}: {error}")
             self._failing = True
 
 
 def activity_patch(uid: Uid, last: datetime) -> Patch:
-    """Of this very sandbox: a server refuses another uid."""
+    """A patch of exactly this sandbox: the server refuses another uid."""
     return merge_patch({"metadata": {"uid": str(uid), "annotations": {LAST_ACTIVITY: seconds(last)}}})

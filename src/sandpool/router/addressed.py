@@ -1,4 +1,4 @@
-"""Which sandbox, port and path a request is for, as its headers say. Pure; the rules and their words are the contract's."""
+"""Reads from the headers which sandbox, port and path a request is for. Pure; the rules and their words are the contract's."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from sandpool.model.metadata import Key
 from sandpool.model.names import dns_label
+from sandpool.router.answers import Refusal, denied, invalid
 from sandpool.router.ports import Target
-from sandpool.router.refusals import Refusal, denied, invalid
 from sandpool.router.values import Request
 from sandpool.wire import headers
 from sandpool.wire.paths import BASE
@@ -24,7 +24,7 @@ _SANDBOX, _NAMESPACE, _PORT, _TIMEOUT, _POD_IP, _UID = (
 @dataclass(frozen=True, slots=True)
 class Addressed:
     key: Key
-    port: int | None = None  # None: nobody said
+    port: int | None = None  # None: not given
     uid: str = ""
     timeout: float | None = None
     pod_ip: IPv4Address | IPv6Address | None = None
@@ -58,7 +58,7 @@ def addressed(request: Request) -> Addressed | Refusal:
 
 
 def mistaken(wanted: Addressed, target: Target, known: tuple[str, ...]) -> Refusal | None:
-    """A caller does not choose where it is sent: an address is only ever compared with those that the sandbox has."""
+    """A caller cannot choose an address: the header is only compared with the addresses of the sandbox."""
     ip = wanted.pod_ip
     if ip is None or any(_parsed(one) == ip for one in known):
         return None
@@ -86,7 +86,7 @@ def _number(text: str) -> int | None:
 
 
 def _seconds(request: Request) -> float | None:
-    """As in the contract, what is no sensible number counts as not said."""
+    """As in the contract, an invalid number counts as absent."""
     try:
         seconds = float(_text(request, _TIMEOUT)[:32])
     except ValueError:

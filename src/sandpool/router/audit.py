@@ -1,7 +1,7 @@
-"""Who did what: one JSON line for each request, into a file of mode 0600 that is bounded in size, or to standard output.
+"""The audit log: one JSON line for each request, in a file of mode 0600 with a bounded size, or on standard output.
 
-Lines are gathered and written once in a turn of the event loop. What cannot be written without waiting stays until it can, up to
-a bound; beyond it lines are lost, and the next line that is written says how many. No header, no token and no query is ever part of one.
+Lines are batched and written once per turn of the event loop. Lines that cannot be written without blocking are kept, up to a bound;
+beyond it they are dropped, and the next line says how many. A line never has a header, a token or a query.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LONGEST_WORD: Final = 256
 LONGEST_PATH: Final = 2048
 _TOKEN: Final = re.compile(rb"v1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{43}")
 AGAIN: Final = 0.05
-"""Seconds until a reader that was too slow is tried again."""
+"""Seconds until a blocked write is tried again."""
 
 
 class Entry(msgspec.Struct, frozen=True, rename={"from_": "from"}, omit_defaults=True):
@@ -65,12 +65,12 @@ class NoAudit:
 @dataclass(frozen=True, slots=True)
 class Bounds:
     size: int = 64 << 20  # bytes of one file
-    files: int = 5  # the present one among them
+    files: int = 5  # including the current one
     waiting: int = 1 << 20  # bytes that wait for a slow reader
 
 
 def shown_path(path: bytes) -> str:
-    """Without its query, which may hold secrets, and without the token of a port's address, wherever a mistake has put it."""
+    """The path without its query, which may hold secrets, and without the token of a port's URL, wherever it stands."""
     plain = path.partition(b"?")[0].partition(b"#")[0]
     prefix = f"{PORT_URL}/".encode()
     if plain.startswith(prefix):
@@ -83,7 +83,7 @@ def moment(now: datetime) -> str:
 
 
 class AuditLog:
-    """`path` None: standard output. Close it when nobody notes anything any more."""
+    """`path` None: standard output. Close it after the last request."""
 
     def __init__(self, path: Path | None, clock: Clock, bounds: Bounds = Bounds()) -> None:
         self._path = path
@@ -132,7 +132,7 @@ class AuditLog:
             self._planned = self._clock.call_later(AGAIN, self._flush)
 
     def _write_all(self) -> bool:
-        """Whether nothing waits any more."""
+        """Whether everything was written."""
         if self._lost and self._waits < self._bounds.waiting // 2:
             self._lines.append(b'{"time":"%s","lost":%d}\n' % (moment(self._clock.now()).encode(), self._lost))
             self._lost = 0
@@ -151,7 +151,7 @@ class AuditLog:
         return not self._rest
 
     def _write(self, data: bytes) -> bytes:
-        """What could not be written without waiting."""
+        """Keeps the bytes that could not be written without blocking."""
         if self._path is None:
             return _written(self._descriptor, data)
         if self._size and self._size + len(data) > self._bounds.size:
@@ -163,7 +163,7 @@ class AuditLog:
         return b""
 
     def _rotate(self, path: Path) -> None:
-        """audit.log becomes audit.log.1, that becomes audit.log.2, and the last one goes. Nothing moves before the new one is there."""
+        """Renames audit.log to audit.log.1, that to audit.log.2, and drops the oldest. The new file is created first."""
         new = path.with_name(f"{path.name}.new")
         fresh = _open(new)
         os.close(self._descriptor)
@@ -176,7 +176,7 @@ class AuditLog:
 
 
 def _written(descriptor: int, data: bytes) -> bytes:
-    """A pipe that has room takes so many bytes at least without making anybody wait."""
+    """Writes what fits without blocking and returns the rest. A writable pipe takes at least PIPE_BUF bytes."""
     room = select.poll()
     room.register(descriptor, select.POLLOUT)
     while data and room.poll(0):
@@ -190,7 +190,7 @@ def _open(path: Path) -> int:
     descriptor = os.open(path, flags, 0o600)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it must be a plain file", str(path))
+            raise OSError(errno.EINVAL, "it must be a regular file", str(path))
         os.fchmod(descriptor, 0o600)
     except OSError:
         os.close(descriptor)

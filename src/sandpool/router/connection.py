@@ -1,127 +1,272 @@
-"""One connection of a client: requests one after the other, each answered before the next is looked at."""
+"""A connected socket, plain or TLS: reads, writes, and notices when the peer hangs up in between.
+
+The descriptor stays registered with the event loop between two reads, to notice that the peer hangs up (`watch`). Bytes that arrive
+meanwhile are kept up to a bound (`held`); the rest stays in the kernel, which slows the sender.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import re
+import select
+import socket
+import ssl
+import struct
 from collections.abc import Callable
+from types import TracebackType
 
-from sandpool.base.portions import EACH
-from sandpool.base.shares import NOBODY
-from sandpool.router.answers import encoded, problem
-from sandpool.router.exchange import Exchange
-from sandpool.router.head import BadHead, RequestHead, parse_request
-from sandpool.router.incoming import Incoming, Service, body_of
-from sandpool.router.line import Line
-from sandpool.router.reading import CutShort, read_head
-from sandpool.router.scope import Scope
-from sandpool.router.values import Peer, Request
-from sandpool.wire.headers import REQUEST_ID
+from sandpool.base.clock import Clock, Timer
+from sandpool.wire.http_head import END, BadHead
 
-_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
-_REQUEST_ID = REQUEST_ID.lower().encode()
+PIECE = 64 * 1024
+SMALL = 16 * 1024
+AHEAD = 64 * 1024
 
-
-class _Slow(Exception):
-    """The head does not come to its end."""
-
-
-class _Idle(Exception):
-    """No other request came."""
+_BLOCKED = (BlockingIOError, InterruptedError, ssl.SSLWantReadError)
+_NO_ROOM = (BlockingIOError, InterruptedError, ssl.SSLWantWriteError)
+_RESET = struct.pack("ii", 1, 0)
 
 
 class Connection:
-    def __init__(self, service: Service, line: Line, peer: Peer, new_id: Callable[[], str]) -> None:
-        self._service = service
-        self._line = line
-        self._peer = peer
-        self._new_id = new_id
-        self._exchange: Exchange | None = None
-        self._leaving = False
-        self._served = 0  # requests
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock = sock
+        self.secure = isinstance(sock, ssl.SSLSocket)
+        self.held = b""  # read, and not used yet
+        self.ended = False  # the peer has closed its sending side
+        self._loop = asyncio.get_running_loop()
+        self._fd = sock.fileno()
+        self._listening = False
+        self._reading: asyncio.Future[None] | None = None
+        self._writing = False
+        self._gone: Callable[[], None] | None = None
+
+    async def handshake(self) -> None:
+        assert isinstance(self.sock, ssl.SSLSocket)
+        while True:
+            try:
+                return self.sock.do_handshake()
+            except ssl.SSLWantReadError:
+                await self.readable()
+            except ssl.SSLWantWriteError:
+                await self.writable()
+
+    async def read(self, most: int = PIECE) -> bytes:
+        """The next bytes; empty at the end."""
+        if self.held:
+            data, self.held = self.held, b""
+            return data
+        while not self.ended:
+            try:
+                data = self.sock.recv(most)
+            except _BLOCKED:
+                await self.readable()
+            except ssl.SSLWantWriteError:
+                await self.writable()
+            else:
+                self.ended = not data
+                return data
+        return b""
+
+    async def write(self, *parts: bytes) -> None:
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        try:
+            sent = self.sock.send(data)
+        except _NO_ROOM:
+            sent = 0
+        if sent == len(data):
+            return
+        rest = memoryview(data)[sent:]
+        while rest:
+            await self.writable()
+            try:
+                rest = rest[self.sock.send(rest) :]
+            except _NO_ROOM:
+                continue
+
+    def watch(self, gone: Callable[[], None] | None) -> None:
+        """Calls back, from the event loop, when the peer has hung up. None: stops watching."""
+        self._gone = gone
+        if gone is None:
+            return
+        if self.ended:
+            self._loop.call_soon(self._hung_up)
+        else:
+            self._listen()
+
+    async def readable(self) -> None:
+        assert self._reading is None, "two readers on one connection"
+        self._reading = self._loop.create_future()
+        self._listen()
+        try:
+            await self._reading
+        finally:
+            self._reading = None
+
+    async def writable(self) -> None:
+        room = self._loop.create_future()
+        self._loop.add_writer(self._fd, _resolve, room)
+        self._writing = True
+        try:
+            await room
+        finally:
+            self._full()
+
+    def end(self) -> bool:
+        """Closes the sending side and can still read. False: not possible on this connection."""
+        if self.secure:
+            return False
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            return False
+        return True
+
+    def lost(self, *, half: bool) -> bool:
+        """Whether the connection is broken or, with `half`, the peer has closed its sending side, apart from bytes still to be read."""
+        if self._fd < 0:
+            return True
+        poll = select.poll()
+        poll.register(self._fd, select.POLLRDHUP if half else 0)
+        return bool(poll.poll(0))
 
     @property
-    def disposable(self) -> bool:
-        """Between two requests, or a tunnel, which has no end of its own."""
-        return self._exchange is None or self._exchange.tunnelling
-
-    def make_room(self) -> bool:
-        """Whether nothing is lost if this connection ends, as it must now."""
-        idle = self._exchange is None and not self._leaving
-        self._leaving = self._leaving or idle
-        return idle
+    def closed(self) -> bool:
+        return self._fd < 0
 
     def close(self) -> None:
-        """Also one that was never served."""
-        self._line.close()
-
-    async def serve(self) -> None:
-        """Until the client goes or misbehaves. Never raises but when it is cancelled."""
-        try:
-            if self._line.secure:
-                with Scope(self._service.clock) as scope:
-                    scope.limit(self._service.options.handshake, _Slow())
-                    await self._line.handshake()
-            while await self._one():
-                pass
-        except (OSError, _Slow, _Idle, CutShort):
-            pass
-        finally:
-            self._line.close()
-
-    async def _one(self) -> bool:
-        """Whether another request may follow."""
-        try:
-            head = await self._head()
-        except BadHead as error:
-            return await self._refuse(error.status, error.message)
-        except _Slow:
-            return await self._refuse(408, "the request's head did not come in time")
-        if head is None:
-            return False
-        incoming = Incoming(
-            self._line, self._peer, head, self._request(head), Scope(self._service.clock), body_of(head)
-        )
-        self._served += 1
-        self._exchange = Exchange(self._service, incoming)
-        try:
-            keep = await self._exchange.run()
-        finally:
-            self._exchange = None
-        if not keep and (self._line.held or not incoming.body.ended):
-            await self._linger()
-        return keep and not self._service.stopping
-
-    async def _head(self) -> RequestHead | None:
-        options = self._service.options
-        if self._line.held:
-            await self._service.turns.take(NOBODY, EACH)  # many requests sent ahead leave others their turn
-        elif self._line.secure:
-            await asyncio.sleep(0)
-        with Scope(self._service.clock) as scope:
-            if not self._line.held:
-                scope.limit(options.idle if self._served else options.head, _Idle())
-            data = await read_head(self._line, options.longest_head, lambda: scope.limit(options.head, _Slow()))
-        return None if data is None else parse_request(data, options.most_headers)
-
-    def _request(self, head: RequestHead) -> Request:
-        given = next((value for name, value in head.headers if name == _REQUEST_ID), b"")
-        id = given.decode() if _ID.fullmatch(given) else self._new_id()
-        return Request(head.method, head.path, head.headers, id)
-
-    async def _refuse(self, status: int, message: str) -> bool:
-        await self._line.write(encoded(problem(status, message), close=True))
-        await self._linger()
-        return False
-
-    async def _linger(self) -> None:
-        """A client that is still sending reads its answer only if the connection is not torn down under it."""
-        if self._line.closed or not self._line.end():
+        if not self._let_go():
             return
-        options = self._service.options
-        left = options.unread
-        with Scope(self._service.clock) as scope:
-            scope.limit(options.lingering, _Idle())
-            while left > 0 and (data := await self._line.read()):
-                left -= len(data)
-                await asyncio.sleep(0)
+        if isinstance(self.sock, ssl.SSLSocket):
+            try:
+                self.sock.unwrap()  # sends close_notify; nobody waits for the answer
+            except (OSError, ValueError):
+                pass
+        self.sock.close()
+
+    def abort(self) -> None:
+        """Resets the connection, so that the peer does not take a partial body for complete."""
+        if not self._let_go():
+            return
+        try:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        except OSError:
+            pass
+        self.sock.close()
+
+    def _let_go(self) -> bool:
+        """Removes the descriptor from the event loop. False: it was closed before."""
+        if self._fd < 0:
+            return False
+        self._gone = None
+        self._deaf()
+        self._full()
+        self._fd = -1
+        return True
+
+    def _full(self) -> None:
+        if self._writing:
+            self._loop.remove_writer(self._fd)
+            self._writing = False
+
+    def _listen(self) -> None:
+        if not self._listening:
+            self._loop.add_reader(self._fd, self._heard)
+            self._listening = True
+
+    def _deaf(self) -> None:
+        if self._listening:
+            self._loop.remove_reader(self._fd)
+            self._listening = False
+
+    def _heard(self) -> None:
+        if self._reading is not None:
+            _resolve(self._reading)
+            return
+        if self._gone is None or len(self.held) >= AHEAD:
+            self._deaf()  # the kernel keeps it, and slows the sender
+            return
+        try:
+            data = self.sock.recv(AHEAD)
+        except (*_BLOCKED, ssl.SSLWantWriteError):
+            return
+        except OSError:
+            data = b""
+        if data:
+            self.held += data
+        else:
+            self.ended = True
+            self._deaf()
+            self._hung_up()
+
+    def _hung_up(self) -> None:
+        gone, self._gone = self._gone, None
+        if gone is not None:
+            gone()
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class CutShort(Exception):
+    """The peer hung up in the middle of a head."""
+
+
+async def read_head(connection: Connection, longest: int, begun: Callable[[], None] | None = None) -> bytes | None:
+    """All lines of a head, with line ends, without the empty one. None: the peer hung up before its first byte. `begun` is called when
+    the first byte has arrived and the last one has not."""
+    if not (connection.held or connection.ended or connection.secure):
+        await connection.readable()  # nothing has arrived yet, so do not try to read
+    data = await connection.read(SMALL)
+    if not data:
+        return None
+    seen = 0
+    while (end := data.find(END, seen)) < 0:
+        if len(data) > longest:
+            raise BadHead("the head is too long", 431)
+        if begun is not None:
+            begun()
+            begun = None
+        seen = max(0, len(data) - 3)
+        more = await connection.read(SMALL)
+        if not more:
+            raise CutShort
+        data += more
+    if end + 4 > longest:
+        raise BadHead("the head is too long", 431)
+    connection.held = data[end + 4 :] + connection.held
+    return data[: end + 2]
+
+
+class HangupCheck:
+    """Polls whether a client that nobody reads from has hung up. `with HangupCheck(...)` calls `gone` at most once. `half`: a client
+    that has closed its sending side counts as gone."""
+
+    __slots__ = ("_clock", "_connection", "_every", "_gone", "_half", "_timer")
+
+    def __init__(
+        self, clock: Clock, every: float, connection: Connection, gone: Callable[[], None], *, half: bool
+    ) -> None:
+        self._clock = clock
+        self._every = every
+        self._connection = connection
+        self._gone = gone
+        self._half = half
+        self._timer: Timer | None = None
+
+    def __enter__(self) -> None:
+        self._timer = self._clock.call_later(self._every, self._look)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._connection.lost(half=self._half):
+            self._gone()
+        else:
+            self._timer = self._clock.call_later(self._every, self._look)

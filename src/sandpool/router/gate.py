@@ -1,11 +1,12 @@
-"""The gate of the router: who asks, for which sandbox, and whether they may. Implements `values.Gate`.
+"""Decides about requests: who asks, for which sandbox, and whether they may. Implements `values.Gate`.
 
     gate = RouterGate(
-        directory=Directory(sandboxes_cache, clock),            # router/lookup.py
-        prover=Prover(Callers(authority, clock), signer, clock),  # router/proof.py; signer: tokens.Signer([32 bytes or more])
+        directory=Directory(sandboxes_cache, clock),
+        authenticator=RequestAuthenticator(AuthorityCache(authority, clock), signer, clock),  # signer: tokens.Signer([32 bytes or more])
         reach=reach, signer=signer, clock=clock, options=GateOptions(loopback=True),
-        seen=Seen(RouterMetrics(registry), directory.holds, clock, Activity(api, clock), AuditLog(path, clock)),
+        request_log=RequestLog(RouterMetrics(registry), directory.holds, clock, Activity(api, clock), AuditLog(path, clock)),
     )
+
 Run `activity.run()` beside the server. The order is: foreign Host or Origin, the router's own paths, who, which sandbox, may they, is it there.
 """
 
@@ -17,25 +18,23 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from sandpool.base.clock import Clock
+from sandpool.base.shares import Shares
 from sandpool.model.metadata import Key
 from sandpool.model.sandbox import Sandbox
-from sandpool.router import directory as standing
-from sandpool.router.accounts import Accounts
 from sandpool.router.addressed import Addressed, addressed, for_daemon, mistaken, names_sandbox
+from sandpool.router.answers import Refusal, Word, denied, invalid
+from sandpool.router.authentication import Identity, RequestAuthenticator
+from sandpool.router.directory import Directory, find, unidentified
 from sandpool.router.guard import Allowed, foreign, forwarded, well_formed
-from sandpool.router.issue import LONGEST_BODY, granted, read_wish, told
-from sandpool.router.lookup import Directory
 from sandpool.router.ports import Caller, NoAnswer, Reach, Target
-from sandpool.router.proof import Proof, Prover
-from sandpool.router.refusals import Refusal, Word, denied, invalid
-from sandpool.router.seen import Seen
-from sandpool.router.tokens import Signer
+from sandpool.router.request_log import RequestLog
+from sandpool.router.tokens import LONGEST_BODY, Signer, granted_scope, parse_token_request, token_response
 from sandpool.router.values import Admitted, Answer, Outcome, Peer, Request
 from sandpool.wire.headers import DEFAULT_PORT, ROUTING
 from sandpool.wire.paths import PORT_URL, ROUTER_HEALTH, TOKENS
 
 DAEMON_PORTS = frozenset({DEFAULT_PORT, 8080})
-"""Where clients of the contract expect a runtime: boxd answers there, unless somebody else listens."""
+"""The port where clients of the contract expect a runtime: boxd answers there, unless a program in the sandbox listens."""
 _DROPPED = frozenset(name.encode() for name in ROUTING) | {b"x-forwarded-prefix"}
 _REFERER = b"referer"
 _ORIGIN = b"origin"
@@ -45,16 +44,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class GateOptions:
-    loopback: bool = False  # it listens on this machine alone, so pages in browsers could reach it
+    loopback: bool = False  # it listens on this machine only, where pages in browsers could reach it
     allowed: Allowed = field(default_factory=Allowed)
-    near: Caller | None = None  # whom a connection proves that a kubelet has forwarded; None: nobody
-    url: str = ""  # how clients reach the router; empty: as the request says
-    requests: int = 4096  # under way at once, of all tenants, who share them; an administrator has as many again
+    near: Caller | None = None  # the caller of a connection that a kubelet has forwarded; None: nobody
+    url: str = ""  # the address for clients; empty: the Host of the request
+    requests: int = 4096  # requests in flight of all tenants together; administrators have as many again
     longest: float = 3600.0  # seconds that X-Sandbox-Timeout may ask for
     daemon_port: int | None = None  # where boxd listens for everybody in a sandbox: no token for a port leads there
 
 
-class TurnedAway(Exception):  # it is an answer, not an accident
+class RequestRefused(Exception):  # a response, not an error
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
@@ -62,7 +61,7 @@ class TurnedAway(Exception):  # it is an answer, not an accident
 
 @dataclass(slots=True)
 class _Case:
-    """One request, and what has been found out about it so far."""
+    """One request, and what the gate has found out about it so far."""
 
     request: Request
     peer: Peer
@@ -74,36 +73,36 @@ class RouterGate:
     def __init__(
         self,
         directory: Directory,
-        prover: Prover,
+        authenticator: RequestAuthenticator,
         reach: Reach,
         signer: Signer,
         clock: Clock,
-        seen: Seen,
+        request_log: RequestLog,
         options: GateOptions = GateOptions(),
     ) -> None:
         self._directory = directory
-        self._prover = prover
+        self._prover = authenticator
         self._reach = reach
         self._signer = signer
         self._clock = clock
-        self._seen = seen
+        self._request_log = request_log
         self._options = options
         self._accounts = Accounts(options.requests)
         self.shares = self._accounts.shares
 
     async def admit(self, request: Request, peer: Peer, body: Body) -> Admitted | Answer:
         case = _Case(request, peer)
-        self._seen.begun(request)
+        self._request_log.begun(request)
         try:
             decided = await self._decide(case, body)
-        except TurnedAway as turned:
+        except RequestRefused as turned:
             decided = turned.refusal.answer(case.caller, case.about)
-        self._seen.decided(decided)
+        self._request_log.decided(decided)
         return decided
 
     def finished(self, request: Request, peer: Peer, decided: Admitted | Answer, outcome: Outcome) -> None:
         self._accounts.end(request)
-        self._seen.finished(request, peer, decided, outcome)
+        self._request_log.finished(request, peer, decided, outcome)
 
     async def _decide(self, case: _Case, body: Body) -> Admitted | Answer:
         request, peer = case.request, case.peer
@@ -111,7 +110,7 @@ class RouterGate:
         if self._options.loopback or near is not None:
             _pass(foreign(request, self._options.allowed, secure=peer.secure))
         if not request.path.startswith(b"/"):
-            raise TurnedAway(invalid("", "the target of a request must be a path"))
+            raise RequestRefused(invalid("", "the target of a request must be a path"))
         if not names_sandbox(request):
             path = request.path.partition(b"?")[0]
             if path == ROUTER_HEALTH.encode():
@@ -120,21 +119,21 @@ class RouterGate:
                 return await self._issue(case, near, body)
             if path.startswith(f"{PORT_URL}/".encode()):
                 return await self._by_address(case)
-        proof = self._known(case, await self._prover.prove(request, near))
+        proof = self._known(case, await self._prover.authenticate(request, near))
         wanted = _good(addressed(request))
         case.about = wanted.key
-        _pass(await self._prover.may(proof, wanted))
+        _pass(await self._prover.authorize(proof, wanted))
         return await self._let_in(case, proof, wanted, request.path, _DROPPED)
 
-    def _known(self, case: _Case, found: Proof | Refusal) -> Proof:
-        """Who asks, on whose account the request is from now on."""
+    def _known(self, case: _Case, found: Identity | Refusal) -> Identity:
+        """Authenticates; from now on the request is charged to that tenant."""
         proof = _good(found)
         case.caller = proof.name
         _pass(self._accounts.begin(case.request, proof.tenant))
         return proof
 
     async def _by_address(self, case: _Case) -> Admitted | Answer:
-        """/port/TOKEN/PATH. The token is all that counts: whoever has the address may use that port, and nothing else."""
+        """/port/TOKEN/PATH. Only the token counts: the URL gives access to that port, and nothing else."""
         _, _, rest = case.request.path.partition(f"{PORT_URL}/".encode())
         cut = min((at for at in (rest.find(b"/"), rest.find(b"?")) if at >= 0), default=len(rest))
         token, path = rest[:cut], rest[cut:]
@@ -143,20 +142,26 @@ class RouterGate:
         assert scope is not None
         case.about = Key(scope.namespace, scope.name)
         if scope.port is None:
-            raise TurnedAway(denied("the token names no port, so it cannot be part of an address. Send it as a header"))
+            raise RequestRefused(denied("the token is for no port, so it cannot be part of a URL. Send it as a header"))
         prefix = f"{PORT_URL}/".encode() + token
-        if not path.startswith(b"/"):  # relative links of the page would lead elsewhere
+        if not path.startswith(b"/"):  # without the slash, relative links of the page would break
             return Answer(308, {}, ((b"location", prefix + b"/" + path),), case.caller, case.about)
         wanted = Addressed(case.about, scope.port, scope.uid)
         return await self._let_in(case, proof, wanted, path, _DROPPED | _confided(case.request), prefix)
 
     async def _let_in(
-        self, case: _Case, proof: Proof, wanted: Addressed, path: bytes, dropped: frozenset[bytes], prefix: bytes = b""
+        self,
+        case: _Case,
+        proof: Identity,
+        wanted: Addressed,
+        path: bytes,
+        dropped: frozenset[bytes],
+        prefix: bytes = b"",
     ) -> Admitted:
         scope = proof.scope
         only = scope.port if scope is not None else None
         if only is not None and only == self._options.daemon_port:
-            raise TurnedAway(denied(f"port {only} is boxd's: a token for a port does not open it"))
+            raise RequestRefused(denied(f"port {only} is boxd's: tokens for a port do not give access to it"))
         target = await self._find(wanted, wanted.uid or (scope.uid if scope is not None else ""))
         to_daemon = only is None and for_daemon(path)
         port = None if to_daemon else only or wanted.port or DEFAULT_PORT
@@ -176,7 +181,7 @@ class RouterGate:
 
     async def _find(self, wanted: Addressed, uid: str) -> Target:
         def judge(sandbox: Sandbox | None) -> Target | Refusal:
-            found = standing.find(sandbox, wanted.key, uid, self._clock.now())
+            found = find(sandbox, wanted.key, uid, self._clock.now())
             if isinstance(found, Refusal) or sandbox is None:
                 return found
             return mistaken(wanted, found, sandbox.status.pod_ips) or found
@@ -198,31 +203,31 @@ class RouterGate:
     async def _issue(self, case: _Case, near: Caller | None, body: Body) -> Answer:
         request = case.request
         if request.method != b"POST":
-            refusal = Refusal(405, Word.METHOD, f"{TOKENS} answers POST alone")
+            refusal = Refusal(405, Word.METHOD, f"{TOKENS} accepts only POST")
             return Answer(405, refusal.answer().body, ((b"allow", b"POST"),))
         if not self._signer.able:
-            message = "this router has no key to sign tokens with. Whoever runs it gives it one: --token-key-file"
-            raise TurnedAway(Refusal(501, Word.UNABLE, message))
-        proof = self._known(case, await self._prover.prove(request, near))
-        wish = _good(read_wish(await body(LONGEST_BODY + 1)))
-        case.about = wish.key
-        _pass(await self._prover.may(proof, Addressed(wish.key, wish.port, wish.uid)))
+            message = "this router has no key to sign tokens with. Its operator can set one with --token-key-file"
+            raise RequestRefused(Refusal(501, Word.UNABLE, message))
+        proof = self._known(case, await self._prover.authenticate(request, near))
+        wanted = _good(parse_token_request(await body(LONGEST_BODY + 1)))
+        case.about = wanted.key
+        _pass(await self._prover.authorize(proof, Addressed(wanted.key, wanted.port, wanted.uid)))
         scope = proof.scope
         if scope is not None and scope.port is not None:
-            raise TurnedAway(denied("a token for a port makes no other tokens"))
-        if wish.port is not None and wish.port == self._options.daemon_port:
-            message = f"port {wish.port} is boxd's: an address for it would let whoever has it run programs"
-            raise TurnedAway(denied(f"{message}. Ask for a token without a port"))
+            raise RequestRefused(denied("a token for a port cannot be used to get other tokens"))
+        if wanted.port is not None and wanted.port == self._options.daemon_port:
+            message = f"port {wanted.port} is boxd's: its URL would let anyone who has it run programs"
+            raise RequestRefused(denied(f"{message}. Ask for a token without a port"))
         now = self._clock.now()
-        meant = wish.uid or (scope.uid if scope is not None else "")
+        meant = wanted.uid or (scope.uid if scope is not None else "")
 
         def judge(sandbox: Sandbox | None) -> Sandbox | Refusal:
-            refusal = standing.unidentified(sandbox, wish.key, meant, now)
+            refusal = unidentified(sandbox, wanted.key, meant, now)
             return refusal or sandbox or denied("")
 
-        sandbox = _good(await self._directory.judged(wish.key, judge))
-        made = granted(wish, sandbox.metadata.uid, now, scope.expires if scope is not None else None)
-        words = told(self._signer.sign(made), made, self._base(case))
+        sandbox = _good(await self._directory.judged(wanted.key, judge))
+        made = granted_scope(wanted, sandbox.metadata.uid, now, scope.expires if scope is not None else None)
+        words = token_response(self._signer.sign(made), made, self._base(case))
         return Answer(201, words, ((b"cache-control", b"no-store"),), case.caller, case.about)
 
     def _base(self, case: _Case) -> str:
@@ -230,23 +235,51 @@ class RouterGate:
             return self._options.url.rstrip("/")
         host = (case.request.header(b"host") or b"").decode("latin-1")
         if not well_formed(host):
-            raise TurnedAway(invalid("", "the request has no Host that could be part of an address"))
+            raise RequestRefused(invalid("", "the request has no Host that could be part of a URL"))
         return f"{'https' if case.peer.secure else 'http'}://{host}"
 
 
 def _good(found: T | Refusal) -> T:
     if isinstance(found, Refusal):
-        raise TurnedAway(found)
+        raise RequestRefused(found)
     return found
 
 
 def _pass(refusal: Refusal | None) -> None:
     if refusal is not None:
-        raise TurnedAway(refusal)
+        raise RequestRefused(refusal)
 
 
 def _confided(request: Request) -> frozenset[bytes]:
-    """What a browser says about where it comes from. The address of another sandbox's page is a key to it. The origin is the
-    router's, never the sandbox's: an app that compares it with its Host would refuse its own pages, and the token has proved more."""
+    """Headers about the page that sent a request. The URL of another sandbox's page contains its token. The origin is the router's, never
+    the sandbox's: an app that compares it with its Host would refuse its own pages, and the token proves more."""
     tells_a_key = f"{PORT_URL}/".encode() in (request.header(_REFERER) or b"")
     return frozenset({_ORIGIN, _REFERER}) if tells_a_key else frozenset({_ORIGIN})
+
+
+class Accounts:
+    """Requests in flight by tenant: tenants share a limit, so that none locks the others out.
+
+    A request counts from its authentication to its end, a WebSocket or a tunnel for as long as it lasts. They cannot be revoked, so
+    the rule is the dynamic threshold of base/shares.py. Idle connections do not count: they are closed
+    when another one needs their place.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.shares = Shares(total)
+        self._charged: dict[int, tuple[Request, str]] = {}  # by identity: clients choose the ids of requests
+
+    def begin(self, request: Request, tenant: str) -> Refusal | None:
+        """Why it is refused; None: it is counted."""
+        if not self.shares.fits(tenant):
+            whose = f"{tenant} has" if tenant else "there are"
+            message = f"{whose} {self.shares.holds(tenant)} requests in flight. End some, or try again in a moment"
+            return Refusal(429, Word.EXHAUSTED, message, retry_after=1)
+        self.shares.take(tenant)
+        self._charged[id(request)] = request, tenant
+        return None
+
+    def end(self, request: Request) -> None:
+        found = self._charged.pop(id(request), None)
+        if found is not None:
+            self.shares.take(found[1], -1)

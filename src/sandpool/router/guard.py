@@ -1,6 +1,6 @@
-"""Against DNS rebinding: a page of any site may let its own name stand for 127.0.0.1 and then talk to whatever listens there.
+"""Refuses DNS rebinding, where the page of a hostile site lets its own name resolve to 127.0.0.1 and talks to local servers.
 
-Only names that mean this machine, or that somebody configured, are accepted as Host, and only a page that came from here as Origin.
+Accepted as Host are only names of this machine and configured ones; as Origin, only pages from those.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from sandpool.router.refusals import Refusal, Word
+from sandpool.router.answers import Refusal, Word
 from sandpool.router.values import Request
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::(\d{1,5}))?", re.IGNORECASE)
-# Browsers send the second with every request; runtimes of JavaScript, which are programs, send others of its family. Old browsers
-# know none of them, but tell where they come from.
+# Browsers send the second with every request; JavaScript runtimes, which are programs, send other Sec-Fetch headers. Old browsers
+# send none of them, but an Origin.
 _BROWSER = (b"origin", b"sec-fetch-site", b"referer")
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Beside those of this machine. Hosts with or without a port; origins with their scheme. Lower case."""
+    """In addition to those of this machine. Hosts with or without a port; origins with their scheme. Lower case."""
 
     hosts: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
@@ -33,7 +33,7 @@ def foreign(request: Request, allowed: Allowed, *, secure: bool) -> Refusal | No
         return Refusal(
             403,
             Word.FOREIGN,
-            f"the Host {host[:100]!r} does not mean this machine. Use 127.0.0.1 or localhost, or have it allowed with "
+            f"the Host {host[:100]!r} is not a name of this machine. Use 127.0.0.1 or localhost, or allow it with "
             "--allowed-host",
         )
     origin = request.header(b"origin")
@@ -41,13 +41,13 @@ def foreign(request: Request, allowed: Allowed, *, secure: bool) -> Refusal | No
         return Refusal(
             403,
             Word.FOREIGN,
-            f"pages of {_text(origin)[:100]!r} may not talk to this router. Have them allowed with --allowed-origin",
+            f"pages of {_text(origin)[:100]!r} may not use this router. Allow them with --allowed-origin",
         )
     return None
 
 
 def from_browser(request: Request) -> bool:
-    """What a page makes a browser send. It must bring a token: a connection alone proves only whose browser it is."""
+    """Whether a page in a browser sent it. Then it needs a token: the connection alone proves only whose browser it is."""
     return any(request.header(name) is not None for name in _BROWSER)
 
 
@@ -61,12 +61,13 @@ def loopback(address: str) -> bool:
 
 
 def forwarded(address: str) -> bool:
-    """Where kubelets connect from when they forward a port of a pod. Other addresses of loopback are a mesh's, which brings everybody."""
+    """Whether a kubelet may connect from there when it forwards a port of a pod. Other loopback addresses are those of a mesh's proxy,
+    which forwards anybody."""
     return address in ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
 
 def well_formed(host: str) -> bool:
-    """A Host that can stand in an address."""
+    """Whether a Host can be part of a URL."""
     return _HOST.fullmatch(host) is not None
 
 

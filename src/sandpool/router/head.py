@@ -1,7 +1,6 @@
-"""The heads of requests and of responses, from bytes. Pure.
+"""Parses the heads of requests and of responses. Pure.
 
-Strict where leniency lets two readers see two different messages: one length or none, no folded lines, no bare line feeds, nothing
-twice that somebody decides by. What is not understood is refused, never repaired.
+As strict as wire/http_head.py; headers that affect a decision must not be repeated.
 """
 
 from __future__ import annotations
@@ -11,31 +10,18 @@ from dataclasses import dataclass
 
 from sandpool.router.values import Headers
 from sandpool.wire.headers import REQUEST_ID, ROUTING
+from sandpool.wire.http_head import TOKEN, BadHead, fields, framing
 
-END = b"\r\n\r\n"
-
-_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
-_REQUEST = re.compile(rb"(" + _TOKEN + rb'{1,32}) (/[!"$-~]{0,16383}) HTTP/1\.([01])')
+_REQUEST = re.compile(rb"(" + TOKEN + rb'{1,32}) (/[!"$-~]{0,16383}) HTTP/1\.([01])')
 _RESPONSE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t -~\x80-\xff]*))?")
-_FIELDS = re.compile(rb"(?:" + _TOKEN + rb"++:[\t -~\x80-\xff]*+\r\n)*+")
-_NUMBER = re.compile(rb"[0-9]{1,18}")
 
 ONCE = frozenset(
     {b"content-length", b"transfer-encoding", b"host", b"authorization", b"origin", b"expect", b"upgrade"}
     | {b"sec-websocket-key", b"sec-websocket-version", REQUEST_ID.lower().encode()}
     | {name.encode() for name in ROUTING}
 )
-"""Headers that decide something: repeated, they could be read in two ways."""
+"""Headers that affect a decision: repeated, they would be ambiguous."""
 _ONCE_IN_RESPONSES = frozenset({b"content-length", b"transfer-encoding", b"location", b"upgrade"})
-
-
-class BadHead(Exception):
-    """A message that is not carried on. For a request, the status that its sender gets."""
-
-    def __init__(self, message: str, status: int = 400) -> None:
-        super().__init__(message)
-        self.message = message
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +30,12 @@ class RequestHead:
     path: bytes
     minor: int  # HTTP/1.0 or HTTP/1.1
     headers: Headers
-    length: int | None  # as the client says; None: it does not
+    length: int | None  # as the client gives it; None: not given
     chunked: bool
     keep: bool  # whether another request may follow
-    upgrade: bytes = b""  # the protocol to go on with, in lower case
+    upgrade: bytes = b""  # the protocol to upgrade to, in lower case
     expects: bool = False  # waits for a 100 before it sends the body
-    nominated: frozenset[bytes] = frozenset()  # headers that are only for us
+    nominated: frozenset[bytes] = frozenset()  # hop-by-hop headers
 
     @property
     def bodyless(self) -> bool:
@@ -79,7 +65,7 @@ def parse_request(data: bytes, most_headers: int = 128) -> RequestHead:
     known = dict(headers)
     if b"host" not in known and minor == 1:
         raise BadHead("the header Host is missing")
-    length, chunked = _framing(known, minor)
+    length, chunked = framing(known.get(b"content-length"), known.get(b"transfer-encoding"), chunks=minor == 1)
     expect = known.get(b"expect")
     if expect is not None and expect.lower() != b"100-continue":
         raise BadHead("only 100-continue can be expected", 417)
@@ -107,7 +93,7 @@ def parse_response(data: bytes, most_headers: int = 128) -> ResponseHead:
     minor, status = int(found[1]), int(found[2])
     headers = _fields(block, most_headers, _ONCE_IN_RESPONSES)
     known = dict(headers)
-    length, chunked = _framing(known, minor)
+    length, chunked = framing(known.get(b"content-length"), known.get(b"transfer-encoding"), chunks=minor == 1)
     tokens = _connection(headers)
     keep = b"close" not in tokens and (minor == 1 or b"keep-alive" in tokens)
     upgrade = known.get(b"upgrade", b"").lower() if b"upgrade" in tokens else b""
@@ -120,35 +106,16 @@ def _first_line(data: bytes) -> tuple[bytes, bytes]:
 
 
 def _fields(block: bytes, most: int, once: frozenset[bytes]) -> Headers:
-    if _FIELDS.fullmatch(block) is None:
-        raise BadHead("a header is malformed")
-    lines = block.split(b"\r\n")
-    if len(lines) - 1 > most:
+    headers = fields(block)
+    if len(headers) > most:
         raise BadHead(f"there are more than {most} headers", 431)
-    headers = []
     seen = set()
-    for line in lines[:-1]:
-        name, _, value = line.partition(b":")
-        name = name.lower()
+    for name, _ in headers:
         if name in once:
             if name in seen:
                 raise BadHead(f"the header {name.decode()} is there twice")
             seen.add(name)
-        headers.append((name, value.strip(b" \t")))
     return tuple(headers)
-
-
-def _framing(known: dict[bytes, bytes], minor: int) -> tuple[int | None, bool]:
-    length, encoding = known.get(b"content-length"), known.get(b"transfer-encoding")
-    if encoding is not None:
-        if length is not None or minor == 0 or encoding.lower() != b"chunked":
-            raise BadHead("the length of the body is ambiguous; send Content-Length or chunks")
-        return None, True
-    if length is None:
-        return None, False
-    if _NUMBER.fullmatch(length) is None:
-        raise BadHead("Content-Length is not a number")
-    return int(length), False
 
 
 def _connection(headers: Headers) -> frozenset[bytes]:

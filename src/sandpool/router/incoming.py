@@ -1,4 +1,4 @@
-"""A request on its way: its head, what is here of its body, and the connection that it came on."""
+"""A request in progress: its head, the part of its body that has arrived, and its connection."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Final
 
 from sandpool.base.clock import Clock
 from sandpool.base.turns import Turns
-from sandpool.router.body import BadBody, Chunked, Exact, Reader
+from sandpool.router.cancel_scope import CancelScope
+from sandpool.router.connection import Connection
 from sandpool.router.head import RequestHead
-from sandpool.router.line import Line
 from sandpool.router.options import RouterOptions
-from sandpool.router.scope import Scope
-from sandpool.router.splice import Meter
+from sandpool.router.relay import Meter
 from sandpool.router.upstreams import Upstreams
 from sandpool.router.values import Gate, Peer, Request
 from sandpool.wire.codes import Code, Refused
+from sandpool.wire.http_body import BadBody, Chunked, Exact, Reader
 
 AT_ONCE: Final = 1024
-"""Bytes of a body in chunks that are looked at before others have a turn."""
+"""Bytes of a chunked body that are parsed before other requests get a turn."""
 
 
 class ClientFailed(Exception):
-    """The client hung up, or sent a body that is none."""
+    """The client hung up, or sent an invalid body."""
 
 
 class TooSlow(Exception):
@@ -38,35 +38,35 @@ class Service:
     options: RouterOptions
     clock: Clock
     upstreams: Upstreams
-    turns: Turns = field(default_factory=Turns)  # of tenants, for what takes long
+    turns: Turns = field(default_factory=Turns)  # of tenants, for long work
     stopping: bool = False
 
 
 @dataclass(slots=True)
 class Incoming:
-    client: Line
+    client: Connection
     peer: Peer
     head: RequestHead
     request: Request
-    scope: Scope
+    scope: CancelScope
     body: Reader
-    first: bytes = b""  # of the body, read and not passed on yet
+    first: bytes = b""  # of the body, read and not forwarded yet
     received: Meter = field(default_factory=Meter)
 
     def watch(self, on: bool) -> None:
-        """Whether a hang-up of the client ends everything at once. Off while somebody reads from it, and so hears it anyway."""
+        """Whether the request is cancelled when the client hangs up. Off while somebody reads from it and so notices anyway."""
         self.client.watch(self.gone if on else None)
 
     def gone(self) -> None:
         self.scope.cut(ClientFailed("the client hung up"))
 
     def prime(self) -> None:
-        """Takes what came with the head. Raises BadBody."""
+        """Parses the part of the body that arrived with the head. Raises BadBody."""
         if not self.body.ended and self.client.held:
             self._take(self.client.held)
 
     async def read(self, most: int, patience: float) -> bytes:
-        """The body, at most so many bytes of it. Raises Refused for one that is none."""
+        """The body, at most so many bytes. Raises Refused for an invalid one."""
         self.scope.limit(patience, TooSlow())
         if self.head.expects and not self.first and not self.body.ended:
             await self.client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -86,7 +86,7 @@ class Incoming:
         return self.first[:most]
 
     def _take(self, data: bytes) -> None:
-        """Of chunks a little: they may be of one byte each, and nobody has said yet who asks."""
+        """Only a little of a chunked body: chunks may have one byte each, and the caller is not authenticated yet."""
         size = AT_ONCE if isinstance(self.body, Chunked) else len(data)
         piece, rest = self.body.take(data[:size])
         self.client.held = rest + data[size:]

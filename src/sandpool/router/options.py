@@ -1,4 +1,4 @@
-"""How patient the line is, and how much of anything it takes. Seconds and bytes."""
+"""Timeouts and limits of the router's connections, in seconds and bytes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class RouterOptions:
     head: float = (
         15.0  # from the first byte of a request to the end of its head; and from a connection to its first request
     )
-    body: float = 30.0  # for one that the router reads itself
-    answer: float = 15.0  # for a client to take what the router says itself
+    body: float = 30.0  # for a body that the router reads itself
+    answer: float = 15.0  # for a client to read a response of the router itself
     idle: float = 75.0  # between two requests of a client
     lingering: float = 2.0  # for a client that was answered in the middle of its body
     unread: int = 64 << 20  # bytes of that
-    patrol: float = 5.0  # between two looks after a client that nobody reads from
-    grace: float = 5.0  # for requests that run when the server stops
+    hangup_check: float = 5.0  # between two checks whether a client that nobody reads from has hung up
+    grace: float = 5.0  # for requests in flight when the server stops
 
-    spares: int = 16  # idle connections to one place
+    spares: int = 16  # idle connections to one sandbox port
     all_spares: int = 256  # idle connections in all
     spare: float = 30.0  # how long one of those is kept
 
     upgrades: frozenset[bytes] = frozenset({WEBSOCKET, TCP_UPGRADE.encode()})
     half_closed: float = 3600.0  # a byte stream after one side has ended
-    websocket_end: float = 5.0  # the same for a WebSocket, which knows no half
+    websocket_end: float = 5.0  # the same for a WebSocket, which cannot be half closed

@@ -1,14 +1,17 @@
-"""What goes on: a request as the sandbox gets it, a response as the client gets it. Pure.
+"""Rewrites heads: a request as the sandbox gets it, a response as the client gets it. Pure.
 
-Lengths are never copied: they are written anew from what was understood, so both sides mean the same bytes.
+Framing headers are never copied: they are written from the parsed length, so both sides agree about the bytes.
+
+A browser sends the cookies of a host to all its ports, so cookies of other programs would reach the sandbox, and the other way
+round. Therefore the router gives the cookies of a sandbox a name prefix and a path of their own, and forwards no others to it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from http import HTTPStatus
 
-from sandpool.router.cookies import for_browser, for_sandbox, mark_of
 from sandpool.router.head import RequestHead, ResponseHead
 from sandpool.router.values import Admitted, Headers, Peer, Request
 
@@ -29,7 +32,7 @@ _OURS |= {b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"}
 _OF_THE_WHOLE_SITE = frozenset(
     {b"alt-svc", b"clear-site-data", b"strict-transport-security", b"service-worker-allowed", b"public-key-pins"}
 )
-"""A sandbox speaks for itself, not for the address that it shares with others."""
+"""Response headers that a sandbox may not set, because they would apply to the whole address that it shares with others."""
 _ADDRESS = re.compile(r"[0-9A-Fa-f]*[.:][0-9A-Fa-f.:]*(?:%\w+)?")
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 
@@ -61,7 +64,7 @@ def request_head(head: RequestHead, request: Request, peer: Peer, admitted: Admi
 
 
 def response_head(response: ResponseHead, request: Request, admitted: Admitted, extra: Headers) -> bytes:
-    """`extra` says how the body is framed, and whether the connection goes on."""
+    """`extra` has the framing of the body and whether the connection is kept."""
     unwanted = _HOP | _OF_THE_WHOLE_SITE | response.nominated
     lines = [status_line(response.status, response.reason)]
     for name, value in response.headers:
@@ -90,13 +93,13 @@ def status_line(status: int, reason: bytes = b"") -> bytes:
 
 
 def hosts_of(request: Request, admitted: Admitted) -> frozenset[bytes]:
-    """Names under which the sandbox may know itself: the one that the client used, and the one that we used."""
+    """Host names that the sandbox may use for itself: the client's, and the router's."""
     ours = own_host(admitted)
     return frozenset({ours, request.header(b"host") or ours})
 
 
 def own_host(admitted: Admitted) -> bytes:
-    """What a sandbox is called by us: the gate's choice, or what it would be called from inside."""
+    """The Host header for a sandbox: the gate's choice, or the one for a client inside it."""
     for name, value in admitted.add:
         if name == b"host":
             return value
@@ -104,7 +107,7 @@ def own_host(admitted: Admitted) -> bytes:
 
 
 def completed(location: bytes, prefix: bytes, hosts: frozenset[bytes]) -> bytes:
-    """A redirect as the client must follow it: a path within the sandbox is one below the prefix. Another site stays what it is."""
+    """A redirect as the client must follow it: a path of the sandbox gets the prefix. Other sites are not changed."""
     prefix = prefix.rstrip(b"/")
     for scheme in (b"http://", b"https://"):
         if location.lower().startswith(scheme):
@@ -113,3 +116,30 @@ def completed(location: bytes, prefix: bytes, hosts: frozenset[bytes]) -> bytes:
     if location.startswith(b"/") and not location.startswith((b"//", b"/\\")):
         return prefix + location
     return location
+
+
+def mark_of(prefix: bytes) -> bytes:
+    """The prefix of the names of its cookies in the browser."""
+    return b"box-" + hashlib.sha256(prefix).hexdigest()[:16].encode() + b"-"
+
+
+def for_sandbox(cookie: bytes, mark: bytes) -> bytes:
+    """The value of a Cookie header with only the cookies of this sandbox; empty if there are none."""
+    pairs = (pair.strip(b" \t") for pair in cookie.split(b";"))
+    return b"; ".join(pair[len(mark) :] for pair in pairs if pair.startswith(mark))
+
+
+def for_browser(cookie: bytes, mark: bytes, prefix: bytes) -> bytes:
+    """The value of a Set-Cookie header as the browser gets it; empty if it is invalid."""
+    pair, *attributes = cookie.split(b";")
+    name, separator, value = pair.partition(b"=")
+    name, path, kept = name.strip(b" \t"), b"/", []
+    if not separator or not name:
+        return b""
+    for attribute in attributes:
+        key, _, content = (part.strip(b" \t") for part in attribute.partition(b"="))
+        if key.lower() == b"path":
+            path = content if content.startswith(b"/") else b"/"
+        elif key and key.lower() != b"domain":
+            kept.append(attribute.strip(b" \t"))
+    return b"; ".join([mark + name + b"=" + value, *kept, b"Path=" + prefix.rstrip(b"/") + path])

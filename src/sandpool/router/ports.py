@@ -1,4 +1,4 @@
-"""What the router asks of its surroundings. On one machine it is the cluster in the same process, elsewhere an API server."""
+"""The ports of the router: what it needs from outside. Implemented by the cluster in the same process, or with an API server."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ _ACCOUNT = "system:serviceaccount:"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, proved."""
+    """An authenticated user."""
 
     name: str
     uid: str = ""
     groups: tuple[str, ...] = ()
-    extra: tuple[
-        tuple[str, tuple[str, ...]], ...
-    ] = ()  # what else the API server knows and its authorizers may ask for
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # further attributes for the authorizers of the API server
 
     @property
     def tenant(self) -> str:
-        """On whose account they use the router: a service account's namespace, an administrator's own, else theirs."""
+        """The tenant that their requests are charged to: a service account's namespace, the administrators', or their own."""
         if _MASTERS in self.groups:
             return OPERATOR
         if self.name.startswith(_ACCOUNT):
@@ -47,10 +45,10 @@ class Target:
 
 
 class Authority(Protocol):
-    """Knows callers by the tokens of the API server. Raises SandpoolError when it cannot tell at the moment."""
+    """Authenticates and authorizes with the API server. Raises SandpoolError if it cannot be reached."""
 
     async def caller(self, token: str) -> Caller | None:
-        """None: nobody."""
+        """The caller; None if the token is invalid."""
         ...
 
     async def may_use(self, caller: Caller, namespace: str) -> bool:
@@ -59,11 +57,11 @@ class Authority(Protocol):
 
 
 class NoAnswer(SandpoolError):
-    """Nobody listens there, or the sandbox has just gone: nothing was sent."""
+    """The connection failed: nothing listens there, or the sandbox has just ended. Nothing was sent."""
 
 
 class Reach(Protocol):
-    """Connections into sandboxes: connected, non-blocking, the caller's. Raises NoAnswer."""
+    """Connections into sandboxes: connected, non-blocking sockets that the caller owns. Raises NoAnswer."""
 
     async def daemon(self, target: Target) -> socket.socket:
         """To boxd."""

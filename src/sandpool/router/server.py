@@ -1,4 +1,4 @@
-"""The router's line: listens, or takes connections that others have accepted, and serves each in a task of its own.
+"""The router's server: listens, or takes connections that others have accepted, and serves each in a task of its own.
 
 server = RouterServer(gate, RouterOptions(), SystemClock())
 host, port = await server.listen("127.0.0.1", 0)
@@ -18,9 +18,9 @@ from itertools import count
 from sandpool.base import open_files as descriptors
 from sandpool.base.clock import Clock
 from sandpool.router.answers import encoded, problem
+from sandpool.router.client_connection import ClientConnection
 from sandpool.router.connection import Connection
 from sandpool.router.incoming import Service
-from sandpool.router.line import Line
 from sandpool.router.options import RouterOptions
 from sandpool.router.upstreams import Upstreams
 from sandpool.router.values import Gate, Peer
@@ -38,7 +38,7 @@ class RouterServer:
     def __init__(self, gate: Gate, options: RouterOptions, clock: Clock) -> None:
         self._service = Service(gate, options, clock, Upstreams(options, clock))
         self._listeners: list[socket.socket] = []
-        self._served: dict[asyncio.Task[None], Connection] = {}
+        self._served: dict[asyncio.Task[None], ClientConnection] = {}
         self._ids = count(1)
         self._mark = os.urandom(6).hex()
 
@@ -46,7 +46,7 @@ class RouterServer:
         """Returns where it listens; port 0 takes a free one. Raises OSError."""
         loop = asyncio.get_running_loop()
         if tls is not None:
-            tls.options |= ssl.OP_NO_RENEGOTIATION  # who writes never has to read first
+            tls.options |= ssl.OP_NO_RENEGOTIATION  # a writer never has to read first
         family, _, _, _, address = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
         listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
         listener.setblocking(False)
@@ -56,17 +56,17 @@ class RouterServer:
         return bound
 
     def take(self, sock: socket.socket, peer: Peer) -> None:
-        """Serves a connected socket, which is ours from now on."""
+        """Serves a connected socket and owns it from now on."""
         if self._service.stopping or not self._room():
             _turn_away(sock)
             return
-        connection = Connection(self._service, Line(sock), peer, self._new_id)
+        connection = ClientConnection(self._service, Connection(sock), peer, self._new_id)
         task = asyncio.get_running_loop().create_task(connection.serve())
         self._served[task] = connection
         task.add_done_callback(self._ended)
 
     def _room(self) -> bool:
-        """Whether another connection fits in; if need be, one that waits for nothing gives way, the oldest first."""
+        """Whether another connection may be served; if necessary, closes the oldest idle one."""
         if len(self._served) < self._service.options.connections:
             return True
         for task, connection in self._served.items():
@@ -76,7 +76,7 @@ class RouterServer:
         return False
 
     async def stop(self) -> None:
-        """Takes nothing new, lets requests finish for as long as the options say, then cuts. Tunnels are closed at once."""
+        """Accepts nothing new, lets requests finish for as long as the options say, then cancels them. Tunnels are closed at once."""
         self._service.stopping = True
         self._close_listeners()
         for task, connection in self._served.items():
@@ -116,14 +116,14 @@ class RouterServer:
                 return
             try:
                 self._begin(sock, address[0], tls)
-            except OSError:  # it has gone already
+            except OSError:  # the client hung up already
                 sock.close()
 
     def _begin(self, sock: socket.socket, address: str, tls: ssl.SSLContext | None) -> None:
         sock.setblocking(False)
         sock.setsockopt(
             socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
-        )  # tunnels have no other way to miss a machine that vanished
+        )  # tunnels have no other way to notice a machine that vanished
         for option, value in _ALIVE:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
         if tls is not None:
@@ -133,7 +133,7 @@ class RouterServer:
     def _pause(self, listener: socket.socket, tls: ssl.SSLContext | None, error: OSError | None = None) -> None:
         """No descriptor is left: without a pause the loop would spin on a listener that stays readable."""
         few = error is None or error.errno in (errno.EMFILE, errno.ENFILE)
-        log.warning("cannot accept a connection", error=descriptors.told() if few else error)
+        log.warning("cannot accept a connection", error=descriptors.limit_message() if few else error)
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener.fileno())
 
@@ -144,7 +144,7 @@ class RouterServer:
         self._service.clock.call_later(_NO_DESCRIPTORS, resume)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._served.pop(task).close()  # one that is cancelled before its first step does not come to its own end
+        self._served.pop(task).close()  # a task that is cancelled before its first step never closes it
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a connection failed", exc=error)
 
@@ -163,7 +163,7 @@ def _turn_away(sock: socket.socket) -> None:
 
 
 async def _either(tasks: list[asyncio.Task[None]], over: asyncio.Event) -> None:
-    """Until all tasks have ended or it is over."""
+    """Waits until all tasks have ended, or until the timeout."""
     waiting = asyncio.ensure_future(over.wait())
     everything = asyncio.ensure_future(asyncio.wait(tasks))
     await asyncio.wait((waiting, everything), return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,6 @@
-"""What passes between the two halves of the router: the gate decides about a request, the line carries it out.
+"""The values between the two halves of the router: the gate decides about a request, the server carries out the decision.
 
-Names of headers are lower-case bytes; values are as they came.
+Header names are lower-case bytes; header values are unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The head of a request. `path` is as it came: still encoded, with its query."""
+    """The head of a request. `path` is unchanged: still encoded, with its query."""
 
     method: bytes
     path: bytes
@@ -36,19 +36,19 @@ class Request:
     id: str  # for the audit log and the sandbox: the client's own, or a new one
 
     def header(self, name: bytes) -> bytes | None:
-        """The only value of a header; None if there is none. Whoever reads a head has refused repeated ones that matter."""
+        """The value of a header; None if there is none. The parser has refused repeated headers that matter."""
         return next((value for key, value in self.headers if key == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the router says itself."""
+    """A response of the router itself."""
 
     status: int
     body: Mapping[str, object]  # sent as JSON
     headers: Headers = ()
-    caller: str = ""  # who was answered, as far as that is known
-    about: Key | None = None  # the sandbox that was asked for, as far as that is known
+    caller: str = ""  # the caller, if known
+    about: Key | None = None  # the requested sandbox, if known
 
 
 def _nothing() -> int:
@@ -57,27 +57,27 @@ def _nothing() -> int:
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """What has been carried so far: bytes of bodies, and of what follows an upgrade, both ways. The line says how to count; who
-    asks again later and finds the same number knows that nothing has moved."""
+    """Bytes copied so far in both directions: of bodies, and after an upgrade. The server sets the counter; an unchanged number means
+    that no bytes flowed in between."""
 
     count: Callable[[], int] = _nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that goes on: to whom, over which connection, and as what."""
+    """A request to forward: to which sandbox, over which connection, and with which changes."""
 
     target: Target
     caller: str
-    path: bytes  # what the sandbox is asked for
+    path: bytes  # the request target for the sandbox
     connect: Callable[[], Awaitable[socket.socket]] = field(compare=False)  # raises NoAnswer
-    pool: str  # connections with the same word lead to the same place and may be used again
-    drop: frozenset[bytes] = frozenset()  # headers that the sandbox does not get
+    pool: str  # connections with the same key lead to the same place and may be reused
+    drop: frozenset[bytes] = frozenset()  # headers that are not forwarded
     add: Headers = ()
-    prefix: bytes = b""  # of the addresses that the client sees: redirects are completed with it
+    prefix: bytes = b""  # the prefix of paths that the client sees; added to redirects
     timeout: float | None = None  # seconds until the answer begins
     port: int | None = None  # None: boxd
-    tenant: str = ""  # on whose account it is; empty: an administrator's
+    tenant: str = ""  # the tenant it is charged to; empty: an administrator's
     flow: Flow = field(default_factory=Flow, compare=False)
 
 
@@ -93,7 +93,7 @@ class Outcome:
 
 
 class Gate(Protocol):
-    """Decides, and hears how it went."""
+    """Decides about requests, and is told how they ended."""
 
     async def admit(self, request: Request, peer: Peer, body: Callable[[int], Awaitable[bytes]]) -> Admitted | Answer:
         """`body` reads the request's body, at most so many bytes: only for what the router answers itself."""

@@ -1,6 +1,6 @@
-"""What most users meet: Sandbox and AsyncSandbox.
+"""The client library: Sandbox and AsyncSandbox, claims, commands and files.
 
-What may live here: the client side of claims and of boxd. The source is asynchronous (_async/); _sync/ is generated from it by
-tools/unasync.py, except what tools/unasync.py names as written by hand. Values, errors and configuration are shared. It needs no more than
-the standard library, h11 and what kube/ reads configuration with, so that `import sandpool` stays quick.
+The client side of claims and of boxd may live here. _async/ is the source, _sync/ is generated from it by tools/unasync.py, and both
+share values, errors and configuration. Nothing heavy may: it needs the standard library, h11 and what kube/ reads configuration
+with, so that `import sandpool` stays quick.
 """

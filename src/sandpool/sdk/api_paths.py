@@ -1,4 +1,4 @@
-"""Paths of the Kubernetes API, for the few kinds that the SDK itself asks about and for any other. Pure."""
+"""Builds paths of the Kubernetes API. Pure."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def pods(namespace: str, name: str = "") -> str:
 
 
 def with_query(path: str, query: Mapping[str, str | int]) -> str:
-    """Leaves out what is empty; 0 is not."""
+    """Leaves out empty values, but not 0."""
     asked = {key: value for key, value in query.items() if value != ""}
     return f"{path}?{urlencode(asked, quote_via=quote)}" if asked else path

@@ -1,4 +1,4 @@
-"""What a claim asks for and what has become of it. Pure: time and randomness are arguments; objects are plain JSON."""
+"""Builds claims and reads their state. Pure: time and randomness are arguments; objects are plain JSON."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 
 from sandpool.kube.errors import Unreadable
 from sandpool.model import times
+from sandpool.sdk.answers import printable
 from sandpool.sdk.api_paths import EXTENSIONS
 from sandpool.sdk.errors import ClaimError, ClaimFailed, PoolNotFound
-from sandpool.sdk.refusals import printable
 
 CREATED_BY = ("agents.x-k8s.io/created-by", "sandpool-sdk")
 REQUESTED_AT = "agents.x-k8s.io/client-first-requested-at"
 REQUEST = "sandpool.dev/request"
-"""An annotation by which a client knows a claim of its own, also when the answer to its creation was lost."""
+"""An annotation by which a client recognises its own claim, also when the response to its creation was lost."""
 
 CLIENT = "sandpool.dev/client"
-"""A label: which connection made a claim. It watches all of its own at once."""
+"""A label: which connection created a claim. A connection watches all of its claims with one watch."""
 
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""Of generated names: no vowels, so that no words come out, and nothing that looks like something else."""
+"""For generated names: no vowels, so that no words come out, and no look-alikes."""
 RANDOM_LETTERS = 12
 LONGEST_NAME = 63  # a cold sandbox is named like its claim, and its name must be a label
 
@@ -42,7 +42,7 @@ TERMINAL = frozenset(
         "PodSucceeded",
     }
 )
-"""Reasons after which a claim is not waited for any longer."""
+"""Reasons after which waiting for a claim ends."""
 
 Object = Mapping[str, Any]
 
@@ -57,15 +57,15 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SandboxInfo:
-    """A claim and what has become of it."""
+    """A claim and its current state."""
 
     name: str
-    """Of the claim: `attach` takes it."""
+    """The claim's name, which `attach` takes."""
     namespace: str
     pool: str
     state: State
     sandbox: str
-    """Name of the Sandbox that was handed out; empty if there is none yet."""
+    """Name of the bound Sandbox; empty if there is none yet."""
     reason: str = ""
     message: str = ""
     created: datetime | None = None
@@ -74,10 +74,10 @@ class SandboxInfo:
     addresses: tuple[str, ...] = ()
     uid: str = ""
     restarts: int | None = None
-    """How often containers of its pod were started again, and how often this handle saw another pod take the place of its pod. None where
-    that is not looked up (in a list) or may not be read."""
+    """How often containers of its pod were restarted, plus how often this handle saw its pod replaced. None if it was not looked up (in a
+    list) or may not be read."""
     last_restart_reason: str = ""
-    """Why the last time, in one word: OOMKilled, Error, Completed, PodDeleted."""
+    """Reason of the last restart, in one word: OOMKilled, Error, Completed, PodDeleted."""
 
 
 def generated_name(pool: str, draw: int) -> str:
@@ -101,13 +101,13 @@ def shutdown_time(ttl: float | timedelta, now: datetime) -> str:
     try:
         end = now + timedelta(seconds=seconds)
     except OverflowError:
-        raise ValueError(f"ttl is longer than time itself: {ttl!r}") from None
+        raise ValueError(f"ttl is too long: {ttl!r}") from None
     return times.seconds(end if end.microsecond == 0 else end.replace(microsecond=0) + timedelta(seconds=1))
 
 
 def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """A copy. TypeError for what cannot be a label."""
-    asked: Any = labels  # whoever has no type checker may give anything
+    asked: Any = labels  # without a type checker it may be anything
     if not isinstance(asked, Mapping):
         raise TypeError(f"labels is {type(asked).__name__}; give a mapping of names to values, both str")
     for name, value in asked.items():
@@ -169,7 +169,7 @@ def ready(claim: Object) -> bool:
 
 
 def failure(claim: Object) -> ClaimError | None:
-    """Why the claim will never be ready; None if it may be. A missing pool is told by the class."""
+    """Why the claim will never be ready; None if it still may be. A missing pool has a class of its own."""
     metadata = _metadata(claim)
     key, name = f"{metadata.get('namespace')}/{metadata.get('name')}", metadata.get("name")
     for one in (claim.get("status") or {}).get("conditions") or ():
@@ -183,39 +183,39 @@ def failure(claim: Object) -> ClaimError | None:
 
 
 def waiting_for(claim: Object, pool: Object | None = None) -> str:
-    """What a claim that is not ready waits for: in its own words or, before it has any, in those of its pool (None: it is not known).
+    """What a claim that is not ready waits for: from its condition or, before it has one, from its pool (None: not known).
 
-    A wait is written into a claim only after a while, so a claim without words may well be in line."""
+    The controller writes a wait into a claim only after a while, so a claim without a condition may well be queued."""
     one = condition(claim, "Ready")
     if one:
         return _sentence(one)
     name = str(((claim.get("spec") or {}).get("warmPoolRef") or {}).get("name", ""))
     if pool is None:
-        return f"it waits for a sandbox of pool {name!r}; nothing more is known yet"
+        return f"it waits for a sandbox of pool {name!r}; there is no status yet"
     status = pool.get("status") or {}
     if not status:
-        return f"no controller has looked at its pool {name!r} yet: is one running?"
+        return f"no controller has observed its pool {name!r} yet: is one running?"
     wanted, there = (pool.get("spec") or {}).get("replicas", 1), status.get("readyReplicas") or 0
     if not wanted:
         return f"pool {name!r} keeps no sandboxes (replicas: 0), so one is being started for it"
     why = condition(pool, "Progressing")
-    told = f" ({_sentence(why)})" if why and there != wanted else ""
-    return f"it waits for a sandbox of pool {name!r}, which has {there} of {wanted} ready{told}"
+    note = f" ({_sentence(why)})" if why and there != wanted else ""
+    return f"it waits for a sandbox of pool {name!r}, which has {there} of {wanted} ready{note}"
 
 
 def for_this(uid: str, *operations: dict[str, Any]) -> list[dict[str, Any]]:
-    """A JSON patch of that very object: another one of its name fails the test."""
+    """A JSON patch of exactly this object: it fails on another one of the same name."""
     return [{"op": "test", "path": "/metadata/uid", "value": uid}, *operations]
 
 
 def extension(claim: Object, end: str) -> list[dict[str, Any]]:
-    """The patch that lets a claim end at another time. What else was said about its end stays."""
+    """The patch that changes when a claim ends. The rest of its lifecycle stays."""
     lifecycle = {"shutdownPolicy": "Delete", **(claim["spec"].get("lifecycle") or {}), "shutdownTime": end}
     return for_this(_metadata(claim)["uid"], {"op": "add", "path": "/spec/lifecycle", "value": lifecycle})
 
 
-def steered(box: Object, mode: str, generation: int) -> bool:
-    """Whether a Sandbox has become what its mode says, judged by somebody who knew of that generation."""
+def mode_reached(box: Object, mode: str, generation: int) -> bool:
+    """Whether a Sandbox has reached its mode, according to a condition that observed that generation."""
     one = condition(box, "Suspended" if mode == "Suspended" else "Ready")
     return one.get("status") == "True" and int(one.get("observedGeneration", generation)) >= generation
 
@@ -253,11 +253,11 @@ def _state(claim: Object) -> State:
 
 def _sentence(one: Object) -> str:
     message, reason = printable(str(one.get("message") or "")), printable(str(one.get("reason") or ""), 200)
-    return f"{message} ({reason})" if message and reason else message or reason or "it says nothing"
+    return f"{message} ({reason})" if message and reason else message or reason or "it has no message"
 
 
 def checked(claim: dict[str, Any]) -> dict[str, Any]:
-    """The same, if it can be a claim: a server may answer anything."""
+    """The same object, if it can be a claim; Unreadable if not."""
     metadata = claim.get("metadata")
     if not isinstance(metadata, Mapping) or not isinstance(metadata.get("uid"), str):
         raise Unreadable("the server's answer is no claim: it has no uid; is this an API server?")

@@ -1,4 +1,4 @@
-"""What is to be run, as the daemon in the sandbox reads it. Pure."""
+"""Encodes commands for the daemon in the sandbox. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from sandpool.sdk.values import Command
 
 INLINE = 1 << 20
-"""Bytes of stdin that travel with the request; more of it is sent while output comes back."""
+"""Bytes of stdin that are sent with the request; the rest is sent while output comes back."""
 
 
 def spec_of(
@@ -37,7 +37,7 @@ def inline(data: bytes) -> str:
 
 
 def shown(command: str | tuple[str, ...], limit: int = 80) -> str:
-    """For messages: on one line, and not all of a long one."""
+    """For messages: on one line, and shortened."""
     text = command if isinstance(command, str) else " ".join(command)
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
@@ -48,7 +48,7 @@ def named(command: Command) -> str | tuple[str, ...]:
 
 
 def _words(command: Iterable[str | os.PathLike[str]]) -> list[str]:
-    asked: Any = command  # whoever has no type checker may give anything
+    asked: Any = command  # without a type checker it may be anything
     if isinstance(asked, bytes) or not isinstance(asked, Iterable):
         kind = type(asked).__name__
         raise TypeError(f"the command is {kind}; give text for a shell, or a list that begins with a program")
@@ -63,7 +63,7 @@ def _words(command: Iterable[str | os.PathLike[str]]) -> list[str]:
 
 
 def environment(env: Mapping[str, str]) -> dict[str, str]:
-    """A copy. TypeError for what no program can be given."""
+    """A copy. TypeError for anything but strings."""
     if not isinstance(env, Mapping):
         raise TypeError(f"env is {type(env).__name__}; give a mapping of names to values, both text")
     items: Iterable[tuple[Any, Any]] = env.items()

@@ -1,7 +1,7 @@
-"""Which cluster, which router, as whom. Pure but for the files it reads; environment and home are arguments.
+"""Finds the configuration: which cluster, which router, which credentials. Pure but for the files it reads; environment and home are arguments.
 
-Order: what was given explicitly; the variables SANDPOOL_*; the cluster that runs on this machine; the current kubeconfig. A
-credential never travels to a server that it was not given for: with an explicit address only an explicit credential is used.
+Order: explicit arguments; SANDPOOL_* variables; the cluster that runs on this machine; the current kubeconfig. A credential
+is never sent to a server that it was not given for: with an explicit address only an explicit credential is used.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ FindRunning = Callable[[Path], "Running | None"]
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """How to reach a cluster. Every field may be left out: it is then looked for as the module says."""
+    """How to reach a cluster. Every field is optional: what you leave out is looked up in SANDPOOL_* variables, a cluster on this machine
+    and the kubeconfig."""
 
     api: str = ""
     """The address of the API server, as https://HOST:PORT."""
     router: str = ""
     """The address of the router."""
     router_plain: bool = False
-    """Whether the token may travel unencrypted to a router that is not on this machine: in a network where nobody else listens."""
+    """Whether the token may be sent unencrypted to a router on another machine: only for a network where nobody else listens."""
     token: str = field(default="", repr=False)
     token_file: str | Path = ""
-    """A file that holds the token. It is read again when the server refuses it, and once a minute."""
+    """A file with the token. It is read again when the server refuses the token, and once a minute."""
     ca_file: str | Path = ""
-    """The certificate authorities to trust, in PEM. With none, those of the machine."""
+    """The certificate authorities to trust, as a PEM file. Default: those of the machine."""
     namespace: str = ""
     kubeconfig: str | Path = ""
     context: str = ""
@@ -50,21 +51,21 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Everything that is needed to talk."""
+    """The complete configuration of a connection."""
 
     cluster: Cluster
     user: User
     namespace: str
     router: str  # its address; empty if none is known
-    tunnel: bool  # whether it may be looked for behind the API server
-    no_router: str  # what to do where there is none
+    tunnel: bool  # whether to reach it through the API server
+    no_router: str  # advice if there is none
     router_ca: str = field(repr=False)  # PEM; empty for the authorities of the machine
     source: str  # for messages
-    router_plain: bool = False  # whether it may be asked unencrypted, also over a network
+    router_plain: bool = False  # whether it may be used unencrypted over a network
 
 
 def resolve(given: Config | None, env: Mapping[str, str], home: Path, find_running: FindRunning) -> Resolved:
-    """Raises NotConfigured if there is nothing, ConfigError if what there is cannot be used."""
+    """Raises NotConfigured if no cluster is found, ConfigError if the configuration is invalid."""
     config = _with_variables(given or Config(), env)
     if config.api:
         return _explicit(config)
@@ -75,14 +76,14 @@ def resolve(given: Config | None, env: Mapping[str, str], home: Path, find_runni
 
 
 def resolve_here(given: Config | None) -> Resolved:
-    """For this process: its environment, its user's home."""
+    """With the environment of this process and its user's home."""
     from sandpool.kube.local_discovery import read_running
 
     return resolve(given, os.environ, Path.home(), read_running)
 
 
 def _with_variables(config: Config, env: Mapping[str, str]) -> Config:
-    """Fills what was left out. A credential or an address of the environment never completes an explicit one of another kind."""
+    """Fills in what was left out. With an explicit address, neither address nor credential come from the environment."""
     name = "SANDPOOL_"
     addressed = bool(config.api or config.kubeconfig or config.context or config.data_dir)
     proved = bool(config.token or config.token_file)
@@ -150,7 +151,7 @@ def _idle(running: Running) -> str:
 
 
 def _current(config: Config, env: Mapping[str, str], home: Path, root: Path) -> Loaded:
-    from sandpool.kube.incluster import inside_cluster
+    from sandpool.kube.config import inside_cluster
     from sandpool.kube.kubeconfig import load_config
 
     listed = [Path(part) for part in env.get("KUBECONFIG", "").split(":") if part] or [home / ".kube" / "config"]
@@ -184,7 +185,7 @@ def _user(config: Config) -> User:
 
 
 def _authority(config: Config) -> str:
-    from sandpool.kube.files import read_text
+    from sandpool.kube.config import read_text
 
     if not config.ca_file:
         return ""

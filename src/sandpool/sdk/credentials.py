@@ -1,6 +1,6 @@
-"""The credential that requests show now: fixed, from files that rotate, or from a plugin. Safe for several threads.
+"""The current credential: fixed, from files that rotate, or from an exec plugin. Thread-safe.
 
-kube/credentials.py does the same for an event loop; here whoever asks may block. `ready` never does.
+kube/credentials.py does the same for an event loop; here `current` and `renew` may block. `ready` never does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Credentials:
         self._lock = threading.Lock()
 
     def ready(self) -> Credential | None:
-        """What `current` would give, if it is there already."""
+        """The current credential, if getting it does not block."""
         held = self._held
         return held if held is not None and not self._old() else None
 
@@ -45,7 +45,7 @@ class Credentials:
             return self._held
 
     def renew(self, used: Credential) -> bool:
-        """A server refused `used`: whether `current` is another one now. Of many who ask, one does the work."""
+        """A server refused `used`: whether `current` is another one now. Of several callers, one renews."""
         with self._lock:
             if self._held is used:
                 self._refresh()
@@ -56,7 +56,7 @@ class Credentials:
         if self._user.exec is None:
             try:
                 self._held = self._obtain()
-            except ConfigError:  # rotation in progress: the server has the last word about the old one
+            except ConfigError:  # rotation in progress: keep the old one and let the server decide
                 self._read_at = time.monotonic()
         else:
             self._held = self._obtain()
@@ -101,7 +101,7 @@ def ask_plugin(spec: Exec, env: Mapping[str, str]) -> Issued:
     except OSError as error:
         raise ConfigError(f"exec plugin {spec.command}: cannot be run ({error.strerror}); check the file") from None
     except subprocess.TimeoutExpired:
-        raise ConfigError(f"exec plugin {spec.command}: gave no answer within {PATIENCE:g} s; run it by hand") from None
+        raise ConfigError(f"exec plugin {spec.command}: did not answer within {PATIENCE:g} s; run it by hand") from None
     if done.returncode:
         raise ConfigError(f"exec plugin {spec.command}: failed with exit code {done.returncode}; run it by hand")
     return read_answer(spec, done.stdout)

@@ -1,4 +1,4 @@
-"""Until when something may take: a moment of the monotonic clock, or None for no limit."""
+"""Deadlines: a moment of the monotonic clock, or None for no limit."""
 
 from __future__ import annotations
 

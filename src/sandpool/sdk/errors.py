@@ -1,42 +1,42 @@
-"""What the SDK can raise. Every message names the object and says what to do next.
+"""The errors of the SDK. Every message names the object and says what to do next.
 
-Advice is about arguments, written as `timeout=`, `Config(router=...)` or `Sandbox.attach(...)`: cli/failures.py turns these into flags and commands.
+Advice is about arguments, written as `timeout=`, `Config(router=...)` or `Sandbox.attach(...)`: cli/error_messages.py turns these into flags and commands.
 
 SandpoolError                          kube/errors.py: ApiError (what an API server said) and Unreachable (no answer) are there
 ├── Unreachable
 │   ├── TimedOut                       no answer within the time allowed; also TimeoutError
 │   └── Dropped                        the connection ended before the first byte of an answer
 └── SandboxError
-    ├── NotConfigured                  no cluster, or no way into it, is known; also ConfigError
+    ├── NotConfigured                  no cluster, or no router, is known; also ConfigError
     ├── ClaimError(claim)
     │   ├── PoolNotFound               ├── ClaimFailed(reason): it will never become ready
     │   ├── ClaimTimeout               it is not ready yet; also TimeoutError
-    │   └── ClaimDeleted               somebody deleted it while it was waited for
-    ├── SandboxNotFound                there is none of this name
-    ├── SandboxGone                    it was there and has ended
-    │   ├── SandboxReplaced(sandbox)   it was deleted; the claim has another one, to which the handle leads from now on
-    │   └── SandboxEvicted(reason)     the node ended it, for want of disk space, for example
+    │   └── ClaimDeleted               somebody deleted it while you waited
+    ├── SandboxNotFound                there is no sandbox of this name
+    ├── SandboxGone                    it existed and has ended
+    │   ├── SandboxReplaced(sandbox)   it was deleted; the claim has another one, which the handle uses from now on
+    │   └── SandboxEvicted(reason)     the node evicted it, for example because its disk was full
     ├── NotReady                       it cannot be reached yet
     │   └── Suspended                  resume it first
     ├── Released                       this handle was released or closed
-    ├── Denied                         the credential is not known, or may not do this
+    ├── Denied                         the server does not accept the credential, or does not allow this
     ├── RouterError(status, code)      another refusal of the router or of the daemon in the sandbox
-    ├── TooLarge(limit)                more came than is held in memory
+    ├── TooLarge(limit)                more data than may be held in memory
     ├── CommandError
-    │   ├── CommandFailed(exit_code)   with what it said: stdout, stderr
+    │   ├── CommandFailed(exit_code)   with its output: stdout, stderr
     │   │   ├── CommandNotFound        the sandbox has no such program; also FileNotFoundError
-    │   │   └── OutOfMemory            the sandbox's limit of memory ended it
-    │   ├── CommandTimeout             with what it had said; also TimeoutError
+    │   │   └── OutOfMemory            it was killed at the sandbox's memory limit
+    │   ├── CommandTimeout             with its output so far; also TimeoutError
     │   ├── CommandLost                the connection was lost, and the command ended with it
-    │   │   └── SandboxRestarted(reason)   because the sandbox, or its pod, ended and was started again; files raise it, too
+    │   │   └── SandboxRestarted(reason)   because the sandbox, or its pod, was restarted; files raise it, too
     │   └── ProcessNotFound
-    │       └── ProcessLost(reason)    it ended when the sandbox was started again; also SandboxRestarted
+    │       └── ProcessLost(reason)    it ended when the sandbox was restarted; also SandboxRestarted
     └── FileError(path)
         ├── FileNotFound               also FileNotFoundError
-        ├── FileExists                 something is there already, or a folder is not empty; also FileExistsError
+        ├── FileExists                 the path exists, or a directory is not empty; also FileExistsError
         ├── FileDenied                 also PermissionError
         ├── FileTooLarge(limit)        also TooLarge
-        ├── PastTheEnd                 a part of a file that begins behind its end
+        ├── PastTheEnd                 the offset is beyond the end of the file
         └── NoSpace                    the sandbox's disk is full, or the file is too large
 """
 
@@ -60,15 +60,15 @@ class Dropped(Unreachable):
 
 
 class SandboxError(SandpoolError):
-    """Root of what is wrong with a sandbox, a claim, a command or a file."""
+    """Root of errors about sandboxes, claims, commands and files."""
 
 
 class NotConfigured(SandboxError, ConfigError):
-    """No cluster, or no way into it, is known; the message says what was looked for."""
+    """No cluster, or no router, is known; the message says where the SDK looked."""
 
 
 class ClaimError(SandboxError):
-    """A claim that did not become a sandbox. `claim` is NAMESPACE/NAME."""
+    """A claim that did not get a sandbox. `claim` is NAMESPACE/NAME."""
 
     def __init__(self, message: str, claim: str = "") -> None:
         super().__init__(message)
@@ -88,11 +88,11 @@ class ClaimFailed(ClaimError):
 
 
 class ClaimTimeout(ClaimError, TimeoutError):
-    """The claim is not ready yet; the message says what it waits for."""
+    """The claim was not ready within its timeout; the message says what it waits for."""
 
 
 class ClaimDeleted(ClaimError):
-    """Somebody deleted the claim while it was waited for."""
+    """The claim was deleted while you waited for it."""
 
 
 class SandboxNotFound(SandboxError):
@@ -100,12 +100,12 @@ class SandboxNotFound(SandboxError):
 
 
 class SandboxGone(SandboxError):
-    """The sandbox was there and has ended, or another one has its name now."""
+    """The sandbox has ended, or another one has its name now."""
 
 
 class SandboxReplaced(SandboxGone):
-    """Somebody deleted the sandbox, and the claim has got another one, `sandbox`. What was in the old one is gone: its files, its
-    processes. Raised once; from then on the handle leads to the new one."""
+    """Somebody deleted the sandbox, and the claim has another one now, `sandbox`. The files and processes of the old one are gone.
+    Raised once; from then on the handle uses the new one."""
 
     def __init__(self, message: str, sandbox: str = "") -> None:
         super().__init__(message)
@@ -113,7 +113,7 @@ class SandboxReplaced(SandboxGone):
 
 
 class SandboxEvicted(SandboxGone):
-    """The node ended the sandbox, for want of disk space, for example. `reason` is that of its pod."""
+    """The node evicted the sandbox, for example because its disk was full. `reason` is that of its pod."""
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
@@ -121,7 +121,7 @@ class SandboxEvicted(SandboxGone):
 
 
 class NotReady(SandboxError):
-    """The sandbox exists and cannot be reached yet."""
+    """The sandbox exists but is not ready yet."""
 
 
 class Suspended(NotReady):
@@ -133,7 +133,7 @@ class Released(SandboxError):
 
 
 class Denied(SandboxError):
-    """The credential is not known to the server, or may not do this."""
+    """The server does not accept the credential, or does not allow this."""
 
 
 class RouterError(SandboxError):
@@ -146,7 +146,7 @@ class RouterError(SandboxError):
 
 
 class TooLarge(SandboxError):
-    """More came than may be held in memory, or than was allowed. `limit` is how many bytes were; the message says what to call instead."""
+    """More data than may be held in memory, or than you allowed. `limit` is that number of bytes; the message says what to call instead."""
 
     def __init__(self, message: str, limit: int = 0) -> None:
         super().__init__(message)
@@ -154,11 +154,11 @@ class TooLarge(SandboxError):
 
 
 class CommandError(SandboxError):
-    """Something about a command or a process."""
+    """Root of errors about commands and processes."""
 
 
-class Said:
-    """What a command said before an error about it: the same values as those of a Result."""
+class WithOutput:
+    """The output of a command before the error, with the properties of a Result."""
 
     _out: Captured | None = None
     _err: Captured | None = None
@@ -182,8 +182,8 @@ class Said:
         return self._err.data if self._err is not None else b""
 
 
-class CommandFailed(Said, CommandError):
-    """A command exited with another code than 0 (128 and more: by a signal). `stdout` and `stderr` are what a Result has."""
+class CommandFailed(WithOutput, CommandError):
+    """A command exited non-zero (128 and more: by a signal). `stdout` and `stderr` are those of a Result."""
 
     def __init__(self, message: str, exit_code: int, out: Captured | None = None, err: Captured | None = None) -> None:
         super().__init__(message)
@@ -193,12 +193,12 @@ class CommandFailed(Said, CommandError):
 
 
 class OutOfMemory(CommandFailed):
-    """The kernel ended the command because the sandbox had used up its memory: use less, or claim from a pool that allows more."""
+    """The kernel killed the command because the sandbox ran out of memory: use less, or claim from a pool that allows more."""
 
 
 class CommandNotFound(CommandFailed, FileNotFoundError):
-    """The sandbox has no such program, or not the interpreter in its first line. A list raises it at once; of text the shell
-    says so with exit code 127, which raises it where `check` is set."""
+    """The sandbox has no such program, or not the interpreter in its first line. A list raises it at once; for text the shell exits
+    with 127, which raises it if `check` is set."""
 
     def __init__(
         self, message: str, exit_code: int = 127, out: Captured | None = None, err: Captured | None = None
@@ -206,9 +206,9 @@ class CommandNotFound(CommandFailed, FileNotFoundError):
         CommandFailed.__init__(self, message, exit_code, out, err)
 
 
-class CommandTimeout(Said, CommandError, TimeoutError):
-    """A command took longer than it was allowed. `run` has ended it with all that it started; a process goes on. `stdout` and
-    `stderr` are what it had said."""
+class CommandTimeout(WithOutput, CommandError, TimeoutError):
+    """A command took longer than its timeout. `run` has killed it with everything it started; a process keeps running. `stdout` and
+    `stderr` are the output until then."""
 
     def __init__(self, message: str, out: Captured | None = None, err: Captured | None = None) -> None:
         super().__init__(message)
@@ -217,14 +217,13 @@ class CommandTimeout(Said, CommandError, TimeoutError):
 
 
 class CommandLost(CommandError, Unreachable):
-    """The connection was lost while a command ran, and the command was ended with it."""
+    """The connection was lost while a command ran, and the command was killed."""
 
 
 class SandboxRestarted(CommandLost):
-    """The sandbox ended and was started again, while a command ran or since the last call: all that ran in it has ended, and of its
-    files only those on volumes are sure to be there. A call that finds this out before it begins does nothing else; the next one is for the
-    sandbox as it is now. `reason` says why in one word: OOMKilled, Error, PodDeleted; DaemonEnded if only its daemon ended; empty if the pod may not
-    be read."""
+    """The sandbox was restarted while a command ran, or since the last call: its processes have ended, and only files on volumes are sure
+    to exist. A call that notices this before it starts does nothing else; the next call uses the restarted sandbox. `reason` is one word:
+    OOMKilled, Error, PodDeleted; DaemonEnded if only its daemon ended; empty if the pod may not be read."""
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
@@ -232,15 +231,15 @@ class SandboxRestarted(CommandLost):
 
 
 class ProcessNotFound(CommandError):
-    """There is no process of this id in the sandbox, or it is not remembered any more."""
+    """The sandbox has no process with this id, or has dropped its record."""
 
 
 class ProcessLost(SandboxRestarted, ProcessNotFound):
-    """A process that ended because the sandbox ended and was started again. How it would have ended is not known."""
+    """A process that ended because the sandbox was restarted. It has no exit code."""
 
 
 class FileError(SandboxError):
-    """Something about a file or folder in the sandbox."""
+    """Root of errors about files and directories in the sandbox."""
 
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(message)
@@ -248,11 +247,11 @@ class FileError(SandboxError):
 
 
 class FileNotFound(FileError, FileNotFoundError):
-    """Nothing is at this path."""
+    """There is no file or directory at this path."""
 
 
 class FileExists(FileError, FileExistsError):
-    """Something is at this path already, or a folder is not empty."""
+    """The path already exists, or a directory is not empty."""
 
 
 class FileDenied(FileError, PermissionError):
@@ -264,12 +263,12 @@ class NoSpace(FileError):
 
 
 class PastTheEnd(FileError):
-    """The part of a file that was asked for begins behind its end. `read` gives nothing instead."""
+    """The requested part of a file begins beyond its end. `read` returns nothing instead."""
 
 
 class FileTooLarge(FileError, TooLarge):
-    """A file, or a folder that is downloaded, has more bytes than were allowed: `max_bytes` allows more, and `open`, `read_into` and
-    `download` hold nothing in memory."""
+    """A file, or a downloaded directory, has more bytes than you allowed: raise `max_bytes`, or use `open`, `read_into` or
+    `download`, which hold nothing in memory."""
 
     def __init__(self, message: str, path: str = "", limit: int = 0) -> None:
         FileError.__init__(self, message, path)

@@ -1,4 +1,4 @@
-"""The local end of uploads and downloads."""
+"""Local files of uploads and downloads: report progress while they are read, and are replaced atomically when written."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from typing import BinaryIO
 
 LocalPath = str | os.PathLike[str]
 Progress = Callable[[int, int], object]
-"""Called with the bytes done so far and the total (0 where it is not known)."""
+"""Called with the bytes done so far and the total (0 if it is not known)."""
 
-STEP = 1 << 20
 TAKEN = 0o755
-"""Of the permissions that a sandbox gives a file: never the right of other users of this machine to change it."""
+"""Permissions that a downloaded file may have: other users of this machine never get write access."""
 
 
-def is_folder(path: LocalPath) -> bool:
+def is_directory(path: LocalPath) -> bool:
     return os.path.isdir(path)
 
 
@@ -27,7 +26,7 @@ def opened(path: LocalPath) -> BinaryIO:
 
 
 class _Measured(io.RawIOBase):
-    """A file that tells how far it was read."""
+    """A file that reports how far it was read."""
 
     def __init__(self, file: BinaryIO, size: int, progress: Progress) -> None:
         self._file = file
@@ -59,11 +58,11 @@ def measured(file: BinaryIO, size: int, progress: Progress) -> BinaryIO:
 
 @contextmanager
 def putting(path: LocalPath, mode: int) -> Iterator[BinaryIO]:
-    """A new file that takes its name when it is complete, over an old one."""
+    """A temporary file that is renamed over the old one when it is complete."""
     text = os.fspath(path)
-    folder = os.path.dirname(text) or "."
-    os.makedirs(folder, exist_ok=True)
-    temporary = os.path.join(folder, f".sandpool-{secrets.token_hex(8)}")
+    directory = os.path.dirname(text) or "."
+    os.makedirs(directory, exist_ok=True)
+    temporary = os.path.join(directory, f".sandpool-{secrets.token_hex(8)}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(fd, "wb", buffering=0) as file:

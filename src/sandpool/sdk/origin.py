@@ -1,4 +1,4 @@
-"""Where a server is: scheme, host and port of its address, and the path that all its paths begin with."""
+"""The origin of a server: scheme, host and port of its address, and the prefix of all its paths."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Origin:
 
     @property
     def private(self) -> bool:
-        """Whether nobody on the way can read along: TLS, or not leaving this machine."""
+        """Whether nobody on the network can read it: TLS, or loopback."""
         return self.secure or self.host in ("localhost", "::1") or _LOOPBACK.fullmatch(self.host) is not None
 
     @property
@@ -39,7 +39,7 @@ class Origin:
 
 
 def read_origin(url: str, where: str) -> Origin:
-    """`where` names what holds the address: the message about a bad one begins with it and never repeats the address, which may
+    """`where` names the setting with the address: messages about a bad one begin with it and never repeat the address, which may
     hold a secret."""
     try:
         parts = urlsplit(url)
@@ -49,7 +49,7 @@ def read_origin(url: str, where: str) -> Origin:
     if parts.scheme not in _PORTS or not parts.hostname or port == 0:
         raise ConfigError(f"{where}: must be an address that starts with https:// or http://")
     if "@" in parts.netloc or parts.query or parts.fragment:
-        raise ConfigError(f"{where}: must hold no user, no query and no fragment; keep only the address and the path")
+        raise ConfigError(f"{where}: must have no user, no query and no fragment; keep only the address and the path")
     if not (url.isascii() and url.isprintable()) or " " in url:
-        raise ConfigError(f"{where}: holds a character that an address cannot carry; encode it")
+        raise ConfigError(f"{where}: has a character that a URL does not allow; percent-encode it")
     return Origin(parts.scheme, parts.hostname, port or _PORTS[parts.scheme], parts.path.rstrip("/"))

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sandpool.sdk.refusals import printable
+from sandpool.sdk.answers import printable
 
 Object = Mapping[str, Any]
 
 OUTLIVING = ("persistentVolumeClaim", "hostPath", "nfs")
-"""Kinds of volumes whose files do not go with the pod."""
+"""Kinds of volumes whose files outlive the pod."""
 
 
 def kept_paths(box: Object) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""TLS without I/O: ciphertext in and out on one side, plain bytes on the other. Safe for several threads."""
+"""TLS without I/O: ciphertext on one side, plain bytes on the other. Thread-safe."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from sandpool.kube.errors import Refused, Unreachable, Untrusted
 
 HUNG_UP = (
     "the other side hung up during the TLS handshake: it may be starting or stopping, have too many connections or open files, or be "
-    "short of memory; its log tells. Try again, and check that this port speaks TLS"
+    "short of memory; see its log. Try again, and check that this port speaks TLS"
 )
 
 
 class TlsState:
-    """One connection. Whoever uses it carries what `outgoing` gives to the other side, in order, and feeds what comes back."""
+    """One connection. The user sends what `outgoing` returns to the other side, in order, and feeds what comes back."""
 
     def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._state = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
         self._name = server_name
-        # One call at a time: the library lets go of the interpreter's lock inside them.
+        # One call at a time: the library releases the GIL inside them.
         self._lock = threading.Lock()
 
     def feed(self, data: bytes) -> None:
-        """Ciphertext that came; none at its end."""
+        """Ciphertext from the other side; empty at its end."""
         with self._lock:
             if data:
                 self._incoming.write(data)
@@ -37,7 +37,7 @@ class TlsState:
             return self._outgoing.read()
 
     def shake_hands(self) -> bool:
-        """Whether both sides trust each other now; if not yet, more must be fed. Raises Untrusted, or Refused if the other side hung up."""
+        """Whether the handshake is complete; if not, feed more. Raises Untrusted, or Refused if the other side hung up."""
         with self._lock:
             try:
                 self._state.do_handshake()
@@ -56,7 +56,7 @@ class TlsState:
             return True
 
     def read(self, limit: int) -> bytes | None:
-        """Plain bytes; none at the end; None if more must be fed first."""
+        """Plain bytes; empty at the end; None if more must be fed first."""
         with self._lock:
             try:
                 return self._state.read(limit)
@@ -65,7 +65,7 @@ class TlsState:
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 return b""
             except ssl.SSLError as error:
-                # With TLS 1.3 a server judges the client's certificate after the client believes to be done.
+                # With TLS 1.3 a server checks the client's certificate after the client has completed the handshake.
                 kind = Untrusted if "CERTIFICATE" in (error.reason or "") else Unreachable
                 raise kind(f"{self._name}: TLS ended with an error ({_reason(error)})") from None
 

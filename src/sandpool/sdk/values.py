@@ -1,6 +1,6 @@
-"""What the SDK hands out: frozen values, the same for the asynchronous and the synchronous half.
+"""The values that the SDK returns: frozen, and shared by its asynchronous and its synchronous half.
 
-Text is made from bytes with replacement characters where they are no UTF-8: looking at output never fails.
+Text is decoded with replacement characters for invalid UTF-8, so reading output never fails.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from sandpool.sdk.answers import understood
 StreamName = Literal["stdout", "stderr"]
 FileType = Literal["file", "directory", "symlink", "other"]
 Command = str | list[str] | tuple[str, ...]
-"""Text goes through `/bin/sh -c`; a list is run as it is, without a shell."""
+"""Text runs through `/bin/sh -c`; a list runs without a shell."""
 
 DEFAULT_MAX_OUTPUT = 16 << 20
-"""Bytes of stdout, and as many of stderr, that a Result holds unless told otherwise."""
+"""Default for the bytes of stdout, and of stderr, that a Result holds."""
 DEFAULT_MAX_BYTES = 64 << 20
-"""Bytes of a file that `files.read` holds unless told otherwise."""
+"""Default for the largest file that `files.read` reads."""
 LONGEST_ID = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A piece of what a command says, as it comes."""
+    """A piece of a command's output."""
 
     stream: StreamName
-    """Where it was written to. What a terminal shows is all `stdout`."""
+    """Which stream it was written to. Output of a terminal is always `stdout`."""
     data: bytes
     position: int = 0
-    """Of its first byte among all output of the command: with `position + len(data)` one comes back for the next piece."""
+    """Offset of its first byte in the command's output; the next piece begins at `position + len(data)`."""
     lost: int = 0
-    """So many bytes right before this piece were not kept, because nobody was reading."""
+    """Bytes right before this piece that were dropped because nobody was reading."""
 
     @property
     def text(self) -> str:
@@ -45,11 +45,11 @@ class Exit:
     """How a command ended."""
 
     code: int
-    """Its exit code; 128 and the signal when a signal ended it."""
+    """Its exit code; 128 plus the signal number if a signal ended it."""
     signal: int = 0
     timed_out: bool = False
     out_of_memory: bool = False
-    """The kernel ended it because the sandbox had used up its memory."""
+    """The kernel killed it because the sandbox ran out of memory."""
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> Exit:
@@ -60,12 +60,12 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What was kept of one stream: all of it, or its beginning and its end."""
+    """The captured output of one stream: all of it, or its beginning and its end."""
 
     head: bytes = b""
     tail: bytes = b""
     left_out: int = 0
-    """Bytes between the two."""
+    """Bytes left out between the two."""
 
     @property
     def data(self) -> bytes:
@@ -81,25 +81,25 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A command that has ended, and what it said."""
+    """A command that has ended, with its exit code and output."""
 
     command: str | tuple[str, ...]
     exit_code: int
-    """128 and the signal when a signal ended it."""
+    """128 plus the signal number if a signal ended it."""
     out: Captured = Captured()
     err: Captured = Captured()
     signal: int = 0
-    """That ended it; 0 for none."""
+    """The signal that ended it, or 0."""
     timed_out: bool = False
-    """Its time limit ended it, with all that it had started; the output is what it said until then."""
+    """It was killed at its `timeout`, with everything it had started; the output is what it wrote until then."""
     lost: int = 0
-    """Bytes of output that were gone before they were read; only for a command that ran while nobody was reading."""
+    """Bytes of output that were dropped because nobody was reading."""
     out_of_memory: bool = False
-    """The kernel ended it because the sandbox had used up its memory."""
+    """The kernel killed it because the sandbox ran out of memory."""
 
     @property
     def stdout(self) -> str:
-        """As text: bytes that are no UTF-8 become replacement characters, a cut shows as a line in brackets."""
+        """The output as text. Invalid UTF-8 becomes replacement characters; a cut shows as a line in brackets."""
         return self.out.text
 
     @property
@@ -116,7 +116,7 @@ class Result:
 
     @property
     def truncated(self) -> bool:
-        """Whether `max_output` was exceeded: the beginning and the end were kept, the middle was left out."""
+        """Whether output is missing: with more than `max_output` bytes, only the beginning and the end are kept."""
         return bool(self.out.left_out or self.err.left_out or self.lost)
 
     @property
@@ -139,7 +139,7 @@ class ProcessInfo:
     running: bool
     exit: Exit | None
     output_start: int
-    """Position of the oldest byte of output that is still kept."""
+    """Offset of the oldest output that is still kept."""
     output_end: int
 
     @classmethod
@@ -162,11 +162,11 @@ class ProcessInfo:
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One file, folder or symlink in the sandbox."""
+    """A file, directory or symlink in the sandbox."""
 
     name: str
     path: str
-    """As it was asked for; for an entry of a folder, that path and its name."""
+    """The path you asked for; for an entry of a directory, that path plus the name."""
     type: FileType
     size: int
     mode: int
@@ -175,7 +175,7 @@ class FileInfo:
     uid: int
     gid: int
     target: str = ""
-    """Where a symlink leads, as it is written."""
+    """The target of a symlink, unresolved."""
 
     @property
     def is_file(self) -> bool:
@@ -208,35 +208,35 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something happened to a file below a watched folder."""
+    """A change of a file below a watched directory."""
 
     change: str
     """`created`, `modified` (while it is written), `written` (closed after writing), `attributes`, `moved-from`, `moved-to`, `removed`;
-    `overflow` when more happened than could be told: look for yourself."""
+    `overflow` when events were dropped: list the directory yourself."""
     path: str
-    """Relative to the watched folder."""
+    """Relative to the watched directory."""
     type: FileType = "file"
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> Change:
-        folder = value.get("type") == "directory"
-        return cls(str(value.get("change", "")), str(value.get("path", "")), "directory" if folder else "file")
+        directory = value.get("type") == "directory"
+        return cls(str(value.get("change", "")), str(value.get("path", "")), "directory" if directory else "file")
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What an upload or a download moved."""
+    """What an upload or download transferred."""
 
     files: int
     size: int
-    """Bytes of their contents."""
+    """Total bytes of their contents."""
     skipped: tuple[str, ...] = ()
-    """Not taken: sockets, devices and the like; on a download also symlinks that would lead out of the destination."""
+    """What was skipped: sockets, devices and the like; on a download also symlinks that lead out of the destination."""
 
 
 def _id(value: object) -> str:
-    """It is part of messages."""
+    """Checked, because it becomes part of messages."""
     text = str(value)
     if not text.isprintable() or len(text) > LONGEST_ID:
-        raise ValueError("this is no id")
+        raise ValueError("not an id")
     return text

@@ -1,4 +1,4 @@
-"""The lines of a watch: bytes in, events as plain JSON out. Pure."""
+"""Parses the lines of a watch: bytes in, events as plain JSON out. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What can go wrong, how often, and how often it did. Each kind has dice of its own; each seed has weather of its own.
+"""The faults of a run: what can go wrong, how likely each is, and how often it happened.
+
+Each kind of fault draws from its own random stream, and each seed has its own rates.
 
 A seed leaves some kinds out and lets others strike often: faults that always come together would hide each other.
 """
@@ -9,11 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 from enum import StrEnum
 
-from sandpool.simulation.authorship import NOBODY, Author, author
-from sandpool.simulation.streams import Streams
+from sandpool.simulation.seeded_loop import RandomStreams
+from sandpool.simulation.steps import NOBODY, Author, author
 
 
 class Fault(StrEnum):
+    """The kinds of faults."""
+
     # Calls that are not made
     CONFLICT = "409 conflict"
     TOO_MANY = "429 too many requests"
@@ -64,33 +68,37 @@ RATES: dict[Fault, float] = {
     Fault.POD_STUCK: 0.06,
     Fault.POD_FAILED: 0.03,
 }
-"""How probable each is where it may strike. Those that are missing are actions that somebody plans."""
+"""The probability of each fault wherever it may strike. The others are actions of the operator or of users."""
 
-_WEATHER = (0.0, 0.3, 1.0, 1.0, 4.0)
+_SEVERITY = (0.0, 0.3, 1.0, 1.0, 4.0)
 
 
 class Faults:
-    def __init__(self, streams: Streams) -> None:
+    """Decides which faults strike, and counts them."""
+
+    def __init__(self, streams: RandomStreams) -> None:
         self.on = True
-        self.tell: Callable[[str], object] = lambda _: None  # who hears of each
-        self.struck: Callable[[Fault, Author], object] = lambda *_: None  # who hears whom one has struck
+        self.on_fault: Callable[[str], object] = lambda _: None  # called with a description of each
+        self.on_strike: Callable[[Fault, Author], object] = lambda *_: (
+            None
+        )  # called with the fault and whom it has struck
         self.counts: Counter[str] = Counter()
-        weather = streams.of("weather")
-        self._rates = {fault: rate * weather.choice(_WEATHER) for fault, rate in RATES.items()}
-        self._dice = {fault: streams.of(fault.value).random for fault in RATES}
+        severity = streams.of("weather")
+        self.rates = {fault: rate * severity.choice(_SEVERITY) for fault, rate in RATES.items()}
+        self._draws = {fault: streams.of(fault.value).random for fault in RATES}
 
     def strikes(self, fault: Fault) -> bool:
-        """Rolls the dice of this kind."""
+        """Draws whether a fault of this kind happens now."""
         if not self.on:
             return False
-        rate = self._rates[fault]
-        if rate <= 0.0 or self._dice[fault]() >= rate:
+        rate = self.rates[fault]
+        if rate <= 0.0 or self._draws[fault]() >= rate:
             return False
         self.happened(fault)
-        self.struck(fault, author())
+        self.on_strike(fault, author())
         return True
 
     def happened(self, what: str) -> None:
-        """Something that was not rolled for here, but is worth counting."""
+        """Counts something that was not drawn here."""
         self.counts[str(what)] += 1
-        self.tell(f"{who}: {what}" if (who := author()).name != NOBODY else str(what))
+        self.on_fault(f"{who}: {what}" if (who := author()).name != NOBODY else str(what))

@@ -1,8 +1,8 @@
 """Nodes, a scheduler and kubelets in one actor: pods are placed, start, become ready or never do, and end when deleted.
 
-It hears of pods by the world's own steps. Its own writes always succeed, but take seeded time, and come in the steps that the
-controllers can tell apart: placed, running without an address or readiness, ready. In some seeds only a few start at once, so that claims
-come faster than what they ask for.
+It follows the steps of the world. Its own writes always succeed, after seeded delays, and in the stages that the
+controllers distinguish: scheduled, running without an address or readiness, ready. In some seeds only a few pods start at once, so that claims
+arrive faster than they can be served.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from sandpool.model.kinds import NODES, PODS
 from sandpool.model.metadata import Metadata
 from sandpool.model.patches import json_patch, merge_patch
 from sandpool.model.pod import Phase, Pod
-from sandpool.simulation.authorship import KUBELET, writes_as
 from sandpool.simulation.faults import Fault, Faults
-from sandpool.simulation.steps import Step
+from sandpool.simulation.steps import KUBELET, Step, writes_as
 from sandpool.simulation.world import World
 
 _SCHEDULED = {"type": "PodScheduled", "status": "True"}
@@ -29,6 +28,8 @@ _UNREADY = {"type": "Ready", "status": "False", "reason": "ContainersNotReady"}
 
 
 class Kubelet:
+    """All nodes of the simulated cluster."""
+
     def __init__(
         self, world: World, faults: Faults, chance: Random, nodes: tuple[str, ...], at_once: int = 1_000
     ) -> None:
@@ -42,10 +43,10 @@ class Kubelet:
         self._stuck: dict[str, Metadata] = {}
         self._addresses = 0
         self._room = asyncio.Semaphore(at_once)
-        self._start = chance.choice((0.2, 1.0, 4.0))
-        world.listeners.append(self._heard)
+        self.start_time = chance.choice((0.2, 1.0, 4.0))
+        world.listeners.append(self._on_event)
 
-    def _heard(self, step: Step) -> None:
+    def _on_event(self, step: Step) -> None:
         if step.resource is not PODS or step.new is None:
             return
         if step.old is None:
@@ -60,19 +61,19 @@ class Kubelet:
         try:
             await self._place(meta)
             async with self._room:
-                await asyncio.sleep(self._chance.random() * self._start)
+                await asyncio.sleep(self._chance.random() * self.start_time)
             if self._faults.strikes(Fault.POD_STUCK):
                 self._stuck[meta.uid] = meta
                 return
             if self._chance.random() < 0.3:
                 await self._say(meta, phase=Phase.RUNNING, conditions=[_SCHEDULED, _UNREADY])
-                await asyncio.sleep(self._chance.random() * self._start)
+                await asyncio.sleep(self._chance.random() * self.start_time)
             await self._ready(meta)
             if self._faults.strikes(Fault.POD_FAILED):
                 await asyncio.sleep(self._chance.random() * 20)
                 await self.finish(meta, Phase.FAILED)
         except ApiError:
-            pass  # it is gone: nothing more to say about it
+            pass  # the pod is gone
 
     async def _place(self, meta: Metadata) -> None:
         await self._open.wait()
@@ -85,7 +86,7 @@ class Kubelet:
         await self._say(meta, phase=Phase.RUNNING, conditions=[_SCHEDULED, _READY], podIP=ip, podIPs=[{"ip": ip}])
 
     async def finish(self, meta: Metadata, phase: Phase) -> None:
-        """Its process ended by itself."""
+        """The pod ends by itself."""
         await self._say(meta, phase=phase, conditions=[_SCHEDULED, _UNREADY])
 
     async def _say(self, meta: Metadata, **fields: Any) -> None:
@@ -123,7 +124,7 @@ class Kubelet:
         await self._world.api.patch(NODES, node, merge_patch({"spec": {"unschedulable": None}}))
 
     async def recover(self) -> None:
-        """Everything that could start starts: nodes are open again, and what was stuck becomes ready."""
+        """Uncordons all nodes and lets stuck pods become ready."""
         for node in tuple(self._cordoned):
             await self.uncordon(node)
         stuck, self._stuck = self._stuck, {}

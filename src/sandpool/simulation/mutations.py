@@ -1,4 +1,4 @@
-"""Bugs on purpose: each takes one safeguard away while it is in force. A simulation that does not notice them proves nothing."""
+"""Deliberate bugs: each disables one safeguard while it is in force. A simulation that does not detect them proves nothing."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from typing import Any
 
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Claimant
-from sandpool.controllers.assigner.line import Line
 from sandpool.controllers.assigner.staleness import Staleness
+from sandpool.controllers.assigner.wait_queue import WaitQueue
 from sandpool.controllers.claim import handover, plan, settle
+from sandpool.controllers.claim.annotations import FirstReady
+from sandpool.controllers.claim.apply import Applier
 from sandpool.controllers.claim.controller import ClaimController
-from sandpool.controllers.claim.first_ready import FirstReady
 from sandpool.controllers.claim.triggers import Triggers
-from sandpool.controllers.claim.work import Work
-from sandpool.controllers.pool import removal, supply
+from sandpool.controllers.pool import plan as pool_plan
+from sandpool.controllers.pool import removal
 from sandpool.controllers.pool.view import PoolView
 from sandpool.controllers.sandbox import release
 from sandpool.controllers.sandbox import triggers as sandbox_triggers
 from sandpool.loop.cache import Cache
 from sandpool.loop.queue import Queue
 from sandpool.model.patches import Patch
-from sandpool.simulation import meddler
+from sandpool.simulation import users
 from sandpool.simulation.faults import Fault
 
 Change = tuple[Any, str, Callable[[Any], Any]]
-"""Where a safeguard stands, its name there, and what to put in its place, given the original."""
+"""The owner of a safeguard, its attribute there, and a function from the original to its replacement."""
 
 
 def _without_tests(path: str) -> Callable[[Any], Any]:
@@ -65,7 +66,7 @@ def _without_precondition(original: Callable[..., Patch]) -> Callable[..., Patch
 
 
 def _silent(original: Callable[..., None]) -> Callable[..., None]:
-    """What we wrote enters the cache, but nobody is told."""
+    """Our own writes enter the cache, but no subscriber is called."""
 
     def learn(cache: Any, obj: Any) -> None:
         subscribers, cache._subscribers = cache._subscribers, []
@@ -78,7 +79,7 @@ def _silent(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _without_look(original: Callable[..., Any]) -> Callable[..., Any]:
-    """An open end is taken for a failure."""
+    """An unknown outcome is treated as a failure."""
 
     def after(outcome: Any, name: str) -> Any:
         step = original(outcome, name)
@@ -88,7 +89,7 @@ def _without_look(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _without_room(original: Callable[..., int]) -> Callable[..., int]:
-    """A rollout makes all that is new at once."""
+    """A rollout creates all new members at once."""
 
     def missing(view: PoolView) -> int:
         fresh = view.population - len(view.roster) + view.roster.fresh
@@ -98,14 +99,14 @@ def _without_room(original: Callable[..., int]) -> Callable[..., int]:
 
 
 def _youngest(_: Callable[..., Any]) -> Callable[..., Any]:
-    def first(line: Line) -> Claimant | None:
-        return line._entries[line._all[-1]].claimant if line._all else None
+    def first(queue: WaitQueue) -> Claimant | None:
+        return queue._entries[queue._all[-1]].claimant if queue._all else None
 
     return first
 
 
 def _for_ever(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Whoever waits does not look again by itself."""
+    """A waiting claim is not reconciled again by itself."""
 
     async def rest(*args: Any) -> Any:
         return replace(await original(*args), again_at=None)
@@ -114,17 +115,17 @@ def _for_ever(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 async def _nothing(*_: object) -> None:
-    """In place of something that would be done."""
+    """Replaces a coroutine function: does nothing."""
 
 
 MUTATIONS: dict[str, tuple[Change, ...]] = {
     "uid-test": ((handover, "transfer", _without_tests("/metadata/uid")),),
     "owner-test": ((handover, "transfer", _without_owner_test),),
     "binding-precondition": ((handover, "binding", _without_precondition),),
-    "tombstone": ((Cache, "doom", lambda _: lambda cache, key, uid: False),),
-    "own-writes": ((Cache, "learn", _silent),),
+    "tombstone": ((Cache, "mark_deleting", lambda _: lambda cache, key, uid: False),),
+    "own-writes": ((Cache, "upsert", _silent),),
     "look-after-timeout": ((settle, "after_transfer", _without_look),),
-    "surge-limit": ((supply, "missing", _without_room),),
+    "surge-limit": ((pool_plan, "missing", _without_room),),
     "staleness": ((Staleness, "stale", lambda _: lambda judge, sandbox: False),),
     "release-preconditions": (
         (release, "delete", lambda original: lambda *args, pinned: original(*args)),
@@ -134,18 +135,18 @@ MUTATIONS: dict[str, tuple[Change, ...]] = {
     "lost-creates": ((PoolView, "population", lambda _: property(lambda view: len(view.roster))),),
     "open-transfers": (
         (handover.Handover, "settle_open", lambda _: _nothing),
-        # It shows only where the member is no longer wanted when its transfer turns out to have happened.
-        (meddler, "FAILED", lambda failed: (*failed, Fault.LOST, Fault.TIMEOUT_AFTER, Fault.INTERNAL_AFTER)),
+        # It shows only if the member is no longer wanted when its transfer turns out to have taken effect.
+        (users, "FAILED", lambda failed: (*failed, Fault.LOST, Fault.TIMEOUT_AFTER, Fault.INTERNAL_AFTER)),
     ),
     "annotations-first": ((handover.Handover, "name", lambda _: _nothing),),
     "ready-again": ((FirstReady, "follows", lambda _: lambda *_: None),),
-    "granted-news": ((Triggers, "_granted", lambda _: lambda *_: None),),
-    "oldest-first": ((Line, "first", _youngest),),
+    "inline-events": ((Triggers, "_bound_inline", lambda _: lambda *_: None),),
+    "oldest-first": ((WaitQueue, "first", _youngest),),
     "cold-is-not-final": ((plan, "_may_yet_be_served", lambda _: lambda *_: False),),
-    "nobody-waits-in-vain": ((Line, "first", lambda _: lambda line: None),),
-    "refill-share": ((Queue, "hurry", lambda _: lambda *_: None),),
+    "nobody-waits-in-vain": ((WaitQueue, "first", lambda _: lambda queue: None),),
+    "refill-share": ((Queue, "expedite_background_while", lambda _: lambda *_: None),),
     "end-of-waits": (
-        (Work, "_rest", _for_ever),
+        (Applier, "_rest", _for_ever),
         (ClaimController, "wake", lambda _: lambda *_: None),
     ),
     "second-thoughts": ((Assigner, "offered", lambda _: lambda assigner, claim: True),),

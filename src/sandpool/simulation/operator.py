@@ -1,4 +1,4 @@
-"""Who runs the controllers: starts them, kills them, replaces them, and lets two of them believe that they lead."""
+"""Runs the controllers of a simulation: starts, kills and replaces leaders, and lets two of them lead at once."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from random import Random
 from sandpool.app.controllers import ControllerOptions
 from sandpool.controllers.pool.options import Options as PoolOptions
 from sandpool.controllers.sandbox.options import Options as SandboxOptions
+from sandpool.model.kinds import CLAIMS
 from sandpool.simulation.faults import Fault, Faults
-from sandpool.simulation.granting import Granting
-from sandpool.simulation.leader import Leader
+from sandpool.simulation.leader import InlineLeader, Leader
 from sandpool.simulation.referee import Referee
-from sandpool.simulation.streams import Streams
+from sandpool.simulation.seeded_loop import RandomStreams
 from sandpool.simulation.world import World
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.reconcile_history import Story
+from sandpool.telemetry.reconcile_history import ReconcileHistory
 
 _LIFE = 12.0
 """Seconds that a leader lives on average, where the seed has crashes."""
 
 
 class Operator:
-    def __init__(self, world: World, faults: Faults, streams: Streams, pace: float, referee: Referee) -> None:
+    """Keeps one leader running, and sometimes two."""
+
+    def __init__(self, world: World, faults: Faults, streams: RandomStreams, pace: float, referee: Referee) -> None:
         self.leaders: list[Leader] = []  # all there ever were
         self.metrics = Metrics()
-        self.overlap: Callable[[], object] = lambda: None  # told when two begin to lead
+        self.overlap: Callable[[], object] = lambda: None  # called when two begin to lead
         self._world = world
         self._faults = faults
         self._streams = streams
         self._pace = pace
         self._referee = referee
         self._chance: Random = streams.of("operator")
-        self._options = _options(self._chance, streams.of("release"))
-        self._outright = (
-            self._chance.random() < 0.5
-        )  # whether controllers share the server's process, as on one machine
-        self._mean = self._chance.choice((0.0, _LIFE, _LIFE, 2 * _LIFE))
+        self.options = _options(self._chance, streams.of("release"))
+        self.inline = self._chance.random() < 0.5  # whether controllers share the server's process, as on one machine
+        self.mean_life = self._chance.choice((0.0, _LIFE, _LIFE, 2 * _LIFE))
 
     @property
     def current(self) -> Leader:
@@ -53,13 +53,13 @@ class Operator:
             self._streams.of(name),
             self._pace,
             self._referee,
-            Story(),
+            ReconcileHistory(),
             self.metrics,
-            self._options,
+            self.options,
         )
         self._referee.follow(leader)
-        if self._outright:
-            self._world.objects.outright.granter = Granting(self._world, leader, self._referee)
+        if self.inline:
+            self._world.objects.hooks.register(CLAIMS, InlineLeader(self._world, leader, self._referee))
         self.leaders.append(leader)
         return leader
 
@@ -67,7 +67,7 @@ class Operator:
         """For ever: one leader after the other. Once faults are off, the one that leads stays."""
         self.start()
         while True:
-            life = self._chance.expovariate(1 / self._mean) if self._mean else 1e9
+            life = self._chance.expovariate(1 / self.mean_life) if self.mean_life else 1e9
             if not await self._ended(self.current, life) and self._faults.on:
                 await self._replace(self.current)
             if not self.current.alive:
@@ -98,14 +98,14 @@ class Operator:
         return True
 
     def repairs(self) -> float:
-        """How often an audit found something to put right."""
+        """How many repairs audits have made."""
         samples = (sample for family in self.metrics.repairs.collect() for sample in family.samples)
         return float(sum(sample.value for sample in samples if sample.name.endswith("_total")))
 
 
 def _options(chance: Random, release: Random) -> ControllerOptions:
-    """Shorter times than in production, because a run is short; sometimes a hold and a rate. What claims release is left to the collector,
-    as on one machine, or to whoever comes first."""
+    """Shorter times than in production, because a run is short; sometimes a hold and a rate limit. Released sandboxes are left to the garbage
+    collector, as on one machine, or to whichever is first."""
     pool = PoolOptions(
         readiness_grace=chance.choice((15.0, 40.0)),
         longest_grace=60.0,

@@ -1,4 +1,4 @@
-"""Watches every step of a run and every call of its leaders; says what must not be, and in the end what is missing."""
+"""The referee of a run: checks every step and every call of its leaders against the invariants, and the end state at the end."""
 
 from __future__ import annotations
 
@@ -16,19 +16,16 @@ from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.resource import Resource
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
-from sandpool.simulation.authorship import COLLECTOR, USER, Author
 from sandpool.simulation.invariants import knowledge
 from sandpool.simulation.invariants.knowledge import Knowledge
 from sandpool.simulation.invariants.ledger import Ledger
-from sandpool.simulation.invariants.liveness import account
-from sandpool.simulation.invariants.order import Order
-from sandpool.simulation.invariants.outcome import Outcome
+from sandpool.simulation.invariants.liveness import Outcome, account
+from sandpool.simulation.invariants.order import Order, Waits
 from sandpool.simulation.invariants.population import within_limits
 from sandpool.simulation.invariants.readiness import truthful
 from sandpool.simulation.invariants.safety import JUDGES
-from sandpool.simulation.invariants.waits import Waits
-from sandpool.simulation.steps import Step
-from sandpool.simulation.telling import Line, Remark, names_in, story_of, told
+from sandpool.simulation.report import Entry, Remark, described, names_in, report_of
+from sandpool.simulation.steps import COLLECTOR, USER, Author, Step
 from sandpool.simulation.world import World
 
 if TYPE_CHECKING:
@@ -36,19 +33,21 @@ if TYPE_CHECKING:
 
 _OTHERS = ("Service", "PersistentVolumeClaim", "NetworkPolicy")
 _FREEING = (USER, COLLECTOR)
-"""Who may leave a sandbox without an owner: whoever made it so, and who orphans on a user's behalf."""
+"""Authors that may leave a sandbox without an owner: users, and the garbage collector that orphans on their behalf."""
 _MOST_WRITES = 2_000
-"""Of the controllers in one run: several times what an eventful one takes. More is a quarrel or a loop."""
+"""Writes of the controllers in one run: several times what an eventful one takes. More means a fight or a loop."""
 _REST = 100.0
 """Seconds before the end in which a world that has come to rest sees no write of a controller."""
 
 
 class Referee:
+    """Collects steps, remarks and violations of one run."""
+
     def __init__(self, world: World) -> None:
         self.violations: list[str] = []
         self._world = world
         self._ledger = Ledger()
-        self._lines: list[Line] = []
+        self._entries: list[Entry] = []
         self._leaders: list[Leader] = []
         self._known: dict[str, Knowledge] = {}
         self._began: dict[str, Revision] = {}
@@ -76,21 +75,21 @@ class Referee:
         knowledge.answered(self._known[leader.name], who, verb, answer)
 
     def remark(self, text: str) -> None:
-        self._lines.append(Remark(self._now(), text))
+        self._entries.append(Remark(self._now(), text))
 
     def _now(self) -> float:
         """Outside the run: its last moment."""
         try:
             return asyncio.get_running_loop().time()
         except RuntimeError:
-            return self._lines[-1].at if self._lines else 0.0
+            return self._entries[-1].at if self._entries else 0.0
 
     def violated(self, what: str) -> None:
         self.violations.append(f"t={self._now():.4f} {what}")
         self.remark(f"VIOLATION {what}")
 
     def _step(self, step: Step) -> None:
-        self._lines.append(step)
+        self._entries.append(step)
         for judge in JUDGES:
             for what in judge(self._ledger, step):
                 self.violated(what)
@@ -105,13 +104,13 @@ class Referee:
             self._free[step.new.metadata.uid] = None
 
     def calm(self) -> None:
-        """No fault strikes any more, and pods start: from now on every wait must end."""
+        """Faults are off, and pods start: from now on every wait must end."""
         self._waits = Waits(self._world.of(SandboxClaim.kind))
 
     # In the end
 
     def close(self, repairs: Callable[[], float]) -> None:
-        """The final account. `repairs`: how often audits found something to put right."""
+        """The final check. `repairs`: how many repairs audits have made."""
         for what in account(self._outcome()):
             self.violated(what)
         self._check_rest()
@@ -120,14 +119,14 @@ class Referee:
             self.violated(f"audit: {found:g} repairs of what the assigner remembers")
 
     def _check_rest(self) -> None:
-        written = [line for line in self._lines if isinstance(line, Step) and line.author.controller]
+        written = [line for line in self._entries if isinstance(line, Step) and line.author.controller]
         if len(written) > _MOST_WRITES:
-            self.violated(f"rest: {len(written)} writes of controllers; the last: {told(written[-1]).strip()}")
+            self.violated(f"rest: {len(written)} writes of controllers; the last: {described(written[-1]).strip()}")
         if written and written[-1].at > self._now() - _REST:
-            self.violated(f"rest: controllers still write: {told(written[-1]).strip()}")
+            self.violated(f"rest: controllers still write: {described(written[-1]).strip()}")
 
     def _check_assigner(self) -> None:
-        """It agrees with the caches, nothing is reserved any more, and only claims that have nothing wait."""
+        """The assigner agrees with the caches, nothing is reserved, and only claims without a sandbox wait."""
         controllers = self._leaders[-1].controllers
         controllers.claim.audit()
         empty = Counter(
@@ -158,24 +157,24 @@ class Referee:
         )
 
     def trace(self) -> str:
-        return "".join(f"{told(line)}\n" for line in self._lines)
+        return "".join(f"{described(line)}\n" for line in self._entries)
 
-    def story(self) -> str:
-        return story_of(self.violations, self._lines, self._told_by_controllers())
+    def report(self) -> str:
+        return report_of(self.violations, self._entries, self._controller_histories())
 
-    def _told_by_controllers(self) -> list[str]:
+    def _controller_histories(self) -> list[str]:
         found = []
         for name in dict.fromkeys(name for violation in self.violations[:3] for name in names_in(violation)):
             namespace, _, bare = name.partition("/")
             for leader in self._leaders:
                 for controller in ("claim", "pool", "sandbox", "template"):
-                    entries = leader.story.of((controller, Key(namespace, bare)))[-8:]
+                    entries = leader.history.of((controller, Key(namespace, bare)))[-8:]
                     found += [(entry.when, f"{leader.name} {name} {entry}") for entry in entries]
         return [text for _, text in sorted(found, key=lambda pair: pair[0])]
 
 
 class Unforeseen(logging.Handler):
-    """Hears the log of the controllers: an error that is none of an API's is a bug, whatever it leads to."""
+    """Reads the log of the controllers: an error that is not an API error is a bug."""
 
     def __init__(self, referee: Referee) -> None:
         super().__init__(logging.ERROR)
@@ -184,7 +183,9 @@ class Unforeseen(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         for leaf in _leaves(error):
-            if not isinstance(leaf, (SandpoolError, TimeoutError, asyncio.CancelledError)):  # the last: it was killed
+            if not isinstance(
+                leaf, (SandpoolError, TimeoutError, asyncio.CancelledError)
+            ):  # CancelledError: it was killed
                 keys = getattr(record, "keys", {})
                 self._referee.violated(
                     f"unforeseen: {keys.get('controller')} {keys.get('key')}: {type(leaf).__name__}: {leaf}"

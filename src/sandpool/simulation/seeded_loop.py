@@ -1,6 +1,6 @@
 """An event loop in virtual time whose order of callbacks is drawn from a seed. No threads, no sockets, no real waiting.
 
-When nothing is left to do now, it is already later. Callbacks that are ready together run in an order that the seed
+When nothing is ready, time jumps to the next timer. Callbacks that are ready together run in an order that the seed
 decides, as if each were on a thread of its own. The same seed gives the same run, also in another process: tasks hash by
 their number, because asyncio keeps them in sets and a set's order must not depend on addresses.
 """
@@ -30,6 +30,8 @@ class NumberedTask(asyncio.Task[Any]):
 
 
 class SeededLoop(asyncio.BaseEventLoop):
+    """Runs callbacks that are ready together in seeded order, and jumps to the next timer when none is."""
+
     _ready: Any  # asyncio's own, the same in every version that we support
     _scheduled: Any
     _timer_cancelled_count: int
@@ -84,7 +86,7 @@ class SeededLoop(asyncio.BaseEventLoop):
 
 
 class Stuck(RuntimeError):
-    """Nobody will ever wake anybody up again."""
+    """The run waits for ever, or never comes to rest."""
 
 
 def _numbered(
@@ -94,28 +96,39 @@ def _numbered(
 ) -> asyncio.Task[R]:
     assert isinstance(loop, SeededLoop)
     loop._tasks_made += 1
-    NumberedTask.number = loop._tasks_made  # asked for while the task is made, before it can carry its own
+    NumberedTask.number = loop._tasks_made  # used while the task is constructed, before it has its own number
     task = NumberedTask(coro, loop=loop, context=context)
     task.number = loop._tasks_made
     return task
 
 
 def run_seeded(work: Coroutine[Any, Any, R], order: Random) -> R:
-    """Runs one coroutine to its end on a loop of its own, then cancels whatever it left behind."""
+    """Runs one coroutine on its own loop, then cancels the tasks that it left behind."""
     loop = SeededLoop(order)
     try:
         return loop.run_until_complete(work)
     finally:
         loop.turns = 0
         try:
-            _cancel_all(loop)
+            cancel_all(loop)
         finally:
             loop.close()
 
 
-def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+def cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     left = sorted((task for task in asyncio.all_tasks(loop) if isinstance(task, NumberedTask)), key=hash)
     for task in left:
         task.cancel()
     if left:
         loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+
+
+class RandomStreams:
+    """Random numbers by purpose: each user of chance has its own stream, so that one more fault does not shift all the others."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def of(self, purpose: str) -> Random:
+        """Equal for equal seeds and purposes, in every process."""
+        return Random(f"{self._seed}/{purpose}")  # noqa: S311  # chance that can be repeated is the point

@@ -1,7 +1,7 @@
 """The world that the controllers act on: the real objects and admission on a store in memory, and the real collector.
 
 Every change passes `witness` in the moment in which it is decided. Actors (users, the kubelet) use `api`, which never fails
-them; controllers get theirs through a Line. Tasks of the world are started with `spawn`: an error in one is an error of the
+them; controllers use a FaultyApi. Tasks of the world are started with `spawn`: an error in one is an error of the
 simulation itself and ends the run.
 """
 
@@ -16,35 +16,34 @@ from typing import Any
 
 from sandpool.base.clock import LoopClock
 from sandpool.controlplane.api import LocalApi
-from sandpool.controlplane.garbage_collection import Collector
+from sandpool.controlplane.garbage_collection import GarbageCollector
 from sandpool.controlplane.objects.keys import parse_key
 from sandpool.controlplane.objects.objects import Objects
-from sandpool.controlplane.store.history import Remember
+from sandpool.controlplane.store.history import HistoryLimits
 from sandpool.controlplane.store.record import Change
 from sandpool.controlplane.store.store import Store
 from sandpool.model import codec
 from sandpool.model.kinds import NAMESPACES, NODES
 from sandpool.model.metadata import Uid
-from sandpool.simulation.authorship import COLLECTOR, Author, writes_as
-from sandpool.simulation.steps import Step, WitnessedLog
+from sandpool.simulation.steps import COLLECTOR, Author, Step, WitnessedLog, writes_as
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 
-class Behind(Collector):
-    """One that has much to do elsewhere: it comes to each object some seconds late."""
+class Behind(GarbageCollector):
+    """A busy garbage collector: it comes to each object some seconds late."""
 
     lag = 0.0
 
-    async def _judge(self, uid: Uid) -> Uid | None:
+    async def reconcile(self, uid: Uid) -> Uid | None:
         if self.lag:
             await self._clock.sleep(self.lag)
-        return await super()._judge(uid)
+        return await super().reconcile(uid)
 
 
 class World:
-    """Of use once it is open."""
+    """The simulated cluster. Call `open` before using it."""
 
     def __init__(self, random: Random) -> None:
         self.clock: LoopClock
@@ -64,7 +63,7 @@ class World:
         self.clock = LoopClock(START)
         uids = count(1)
         self.log = WitnessedLog(self.witness, remember)
-        self.store = await Store.open(self.log, remember=Remember(changes=remember))
+        self.store = await Store.open(self.log, history_limits=HistoryLimits(changes=remember))
         self.objects = Objects(
             self.store,
             self.clock.now,
@@ -110,7 +109,7 @@ class World:
             self.failure = task.exception()
 
     def check(self) -> None:
-        """Raises what went wrong with the simulation itself."""
+        """Raises an error of the simulation itself."""
         if self.failure is not None:
             raise self.failure
 

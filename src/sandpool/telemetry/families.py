@@ -1,4 +1,4 @@
-"""Metrics whose values are kept where they arise and are read when somebody scrapes. Declared here, shown by `Metrics.show`."""
+"""Metrics whose values are kept elsewhere and are read at each scrape. Declared here, shown by `Metrics.show`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Family:
+    """The declaration of one metric."""
+
     name: str  # of a counter without `_total`, which is added when it is shown
     help: str
     labels: tuple[str, ...]

@@ -73,7 +73,7 @@ class bound:
 
 
 bind: Callable[[Mapping[str, object]], object] = _BOUND.set
-"""As `bound`, until it is called again: for a task that does one thing after the other, and so never has to take it back."""
+"""As `bound`, until it is called again: for a task that works on one thing after the other and never has to reset it."""
 
 
 def redact(values: Mapping[str, object]) -> dict[str, object]:
@@ -104,8 +104,8 @@ class JsonFormatter(logging.Formatter):
 
 
 class LogHandler(logging.StreamHandler[TextIO]):
-    """Writes lines, and loses them where they cannot be written, such as on a full disk: without a word about it until a line gets
-    through again, which then says so once. The library's own way is a traceback for each, on the same full disk."""
+    """Writes lines. Lines that cannot be written, for instance on a full disk, are dropped, and their number is logged when writing works
+    again. The standard library would print a traceback for each."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -130,7 +130,7 @@ class LogHandler(logging.StreamHandler[TextIO]):
         self.flush()
 
     def _gap(self, record: logging.LogRecord) -> logging.LogRecord:
-        """Some of them may have been written in the end, late."""
+        """A record about lines that may be missing."""
         gap = logging.LogRecord(__name__, logging.WARNING, "", 0, "lines could not be written to the log", (), None)
         gap.created = record.created
         gap.__dict__["keys"] = {"lines": self._failed, "error": self._why}
@@ -138,7 +138,7 @@ class LogHandler(logging.StreamHandler[TextIO]):
 
 
 def configure(*, style: str = "text", level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Sets up the log of this program: `text` or `json`, on stderr unless told otherwise. Calling it again replaces it."""
+    """Sets up the log of this program: `text` or `json`, on stderr by default. Calling it again replaces the setup."""
     formatters: dict[str, type[logging.Formatter]] = {"text": KeyValueFormatter, "json": JsonFormatter}
     if style not in formatters:
         raise ValueError(f"log style {style!r} is unknown; use one of: {', '.join(formatters)}")
@@ -166,5 +166,5 @@ def _quoted(value: object) -> str:
 
 
 def bound_to(name: str) -> object | None:
-    """What is bound under this name where the caller runs; None outside."""
+    """The value bound under this name in the caller's context, or None."""
     return _BOUND.get().get(name)

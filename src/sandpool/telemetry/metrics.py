@@ -1,4 +1,4 @@
-"""Every metric of this program, declared here (where values are only read, in families.py; a router's in router_metrics.py) and nowhere else.
+"""Every metric of this program. Metrics whose values are read at each scrape are in families.py, those of a router in router_metrics.py.
 
 A `Metrics` owns its registry, so that two parts of one process (or two tests) never share counts. Labels take their values
 from closed sets; combinations known beforehand start at 0, so that graphs have no holes. The only names of objects in labels
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import platform
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from sandpool.telemetry.families import Reader, Share, of_shares
 from sandpool.version import __version__
@@ -57,7 +58,7 @@ class Metrics:
         self._declare_product()
         self._requests: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
         self._calls: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
-        self.shares: dict[str, Share] = {}  # by resource; whoever keeps one enters it here
+        self.shares: dict[str, Share] = {}  # by resource; filled by the owner of each
         self.show(lambda: of_shares(self.shares))
 
     def _declare_server(self) -> None:
@@ -154,7 +155,7 @@ class Metrics:
         Gauge("agent_sandbox_build_info", "What runs here.", build, registry=r).labels(*built).set(1)
 
     def show(self, read: Reader) -> None:
-        """From now on each scrape also shows what `read` answers."""
+        """From now on each scrape also shows what `read` returns."""
         self.registry.register(_Shown(read))
 
     def show_process(self) -> None:
@@ -217,3 +218,54 @@ class _Shown(Collector):
             for labels, value in values.items():
                 shown.add_metric(labels, value)
             yield shown
+
+
+_Series = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def exposed(several: Sequence[Metrics]) -> bytes:
+    return several[0].expose() if len(several) == 1 else generate_latest(_Merged(several))
+
+
+class _Merged(Collector):
+    def __init__(self, several: Sequence[Metrics]) -> None:
+        self._several = several
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, Metric] = {}
+        samples: dict[str, dict[_Series, Sample]] = {}
+        for metrics in self._several:
+            for family in metrics.registry.collect():
+                families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                known = samples.setdefault(family.name, {})
+                for sample in family.samples:
+                    series = (sample.name, tuple(sorted(sample.labels.items())))
+                    known[series] = _sum(known[series], sample) if series in known else sample
+        for name, family in families.items():
+            family.samples = list(samples[name].values())
+            yield family
+
+
+def _sum(one: Sample, other: Sample) -> Sample:
+    if one.name.endswith("_created"):  # a moment: since when it is counted
+        return one._replace(value=min(one.value, other.value))
+    if one.name.endswith("_info"):
+        return one
+    return one._replace(value=one.value + other.value)
+
+
+class Series:
+    """Caches label look-ups of histograms: prometheus_client checks names and values of labels at every one. Call `forget` when a series is
+    removed: a cached one would count without being shown."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Histogram, tuple[str, ...]], Histogram] = {}
+
+    def of(self, histogram: Histogram, *values: str) -> Histogram:
+        found = self._known.get((histogram, values))
+        if found is None:
+            found = self._known[histogram, values] = histogram.labels(*values)
+        return found
+
+    def forget(self) -> None:
+        self._known.clear()

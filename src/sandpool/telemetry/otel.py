@@ -1,7 +1,7 @@
 """Spans to OpenTelemetry. The packages are optional (`sandpool[otel]`) and imported only when a tracer is opened.
 
-Configured by the standard OTEL_* variables; the endpoint may also be given. `open_tracer` answers None when nothing asks for
-traces. Spans are exported in batches by a thread of the library; `close` sends what is left.
+Configured by the standard OTEL_* variables; the endpoint may also be given. `open_tracer` returns None when tracing is not
+configured. Spans are exported in batches by a thread of the library; `close` sends what is left.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
-from sandpool.telemetry.context import Context
+from sandpool.telemetry.trace import Context
 
 SERVICE = "sandpool"
 EXTRA = "sandpool[otel]"
@@ -20,7 +20,7 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
 class TracingUnavailable(Exception):
-    """Traces were asked for and cannot be had; the message says what to do."""
+    """Tracing was requested and is not available; the message says what to do."""
 
 
 class OtelTracer:
@@ -54,7 +54,7 @@ def open_tracer(
     endpoint: str = "", *, environment: Mapping[str, str], instance: str = "", exporter: Any = None
 ) -> OtelTracer | None:
     """A tracer that exports over OTLP/HTTP: to `endpoint` (the base URL of a collector), else to where the environment says.
-    None if neither names a place, or OTEL_SDK_DISABLED is true. `exporter`: another one, for tests."""
+    None if neither is set, or OTEL_SDK_DISABLED is true. `exporter`: another one, for tests."""
     if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
     if not endpoint and exporter is None and not any(environment.get(name) for name in ENDPOINTS):
@@ -77,7 +77,7 @@ def _otlp(endpoint: str) -> Any:
 
 
 def _plain(value: object) -> str | bool | int | float:
-    """Attributes hold scalars: keys and the like are shown as people write them."""
+    """Attributes hold scalars: other values, such as keys, are converted to text."""
     return value if isinstance(value, str | bool | int | float) else str(value)
 
 

@@ -1,7 +1,10 @@
 """A small HTTP server for what operators and probes read: one page per path, GET only, one request per connection.
 
-No access control: what is served here holds no secrets and no object's content. Sizes, times and the number of
-connections, handshakes of TLS included, are bounded, so that nobody can hold the process up through it.
+There is no access control: what is served here holds no secrets and no object's content. Sizes, times and the number of
+connections, TLS handshakes included, are bounded, so that no client can hold the process up.
+
+`history_pages` is the page GET /stories?namespace=N&controller=C&name=X: the reconcile history of one object. It may be about any namespace, so it is
+served on loopback, which only those reach who may open a port into the pod (`kubectl port-forward`). A replica that does not lead has no history.
 """
 
 from __future__ import annotations
@@ -15,8 +18,12 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
 
+import msgspec
+
 from sandpool.base.errors import SandpoolError
 from sandpool.base.tls_listener import TlsListener
+from sandpool.model.metadata import Key
+from sandpool.telemetry.reconcile_history import ReconcileHistory
 
 TEXT = "text/plain; charset=utf-8"
 HEAD = 8192
@@ -25,17 +32,21 @@ HEAD = 8192
 
 @dataclass(frozen=True, slots=True)
 class Page:
+    """One HTTP answer."""
+
     body: bytes
     status: int = 200
     content_type: str = TEXT
 
 
 Handler = Callable[[Mapping[str, str]], Awaitable[Page]]
-"""Gets the query, answers the page."""
+"""Takes the query, returns the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
+    """Where pages are served."""
+
     host: str  # empty: every interface
     port: int  # 0: a free one
 
@@ -46,6 +57,8 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
+    """Limits on connections and requests."""
+
     arrival: float = 10.0  # seconds for a request to arrive
     departure: float = 30.0  # seconds for an answer to be taken
     connections: int = 64
@@ -56,6 +69,8 @@ class CannotListen(SandpoolError):
 
 
 class Pages:
+    """The server of debug pages."""
+
     def __init__(self, pages: Mapping[str, Handler], bounds: Bounds = Bounds()) -> None:
         self._pages = pages
         self._bounds = bounds
@@ -63,7 +78,7 @@ class Pages:
 
     @asynccontextmanager
     async def listening(self, address: Address, flag: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[Address]:
-        """Serves while the body runs; yields where. `flag` is what a message about the address should name."""
+        """Serves while the body runs; yields the address. `flag` is the command-line flag of the address, for error messages."""
         opened = self._plain(address) if tls is None else self._secure(address, tls)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._end)
@@ -102,7 +117,7 @@ class Pages:
             await server.closed()
 
     def _enter(self) -> asyncio.Protocol:
-        """For a client that has shaken hands."""
+        """The protocol for a client that has completed its TLS handshake."""
         loop = asyncio.get_running_loop()
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(HEAD, loop), self._accept, loop)
 
@@ -121,7 +136,7 @@ class Pages:
         try:
             await self._converse(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever asked is gone, too slow or too long
+            pass  # the client is gone, too slow, or sent too much
         finally:
             self._open.discard(task)
             writer.close()
@@ -157,8 +172,8 @@ class Pages:
 
 
 def parse_address(text: str, *, host: str = "") -> Address | None:
-    """`:8080`, `127.0.0.1:8080`, `[::1]:8080`, or a bare port; None for `0`, which means not at all. `host` is meant where
-    none is named. ValueError if it is none of these."""
+    """`:8080`, `127.0.0.1:8080`, `[::1]:8080`, or a bare port; None for `0`, which means disabled. `host` is the
+    default host. ValueError for anything else."""
     if text == "0":
         return None
     named, _, port = text.rpartition(":")
@@ -179,3 +194,21 @@ def _bound(address: Address) -> socket.socket:
             listener = socket.create_server(("", address.port))
     listener.setblocking(False)
     return listener
+
+
+HISTORY_PATH = "/stories"
+QUERY = ("namespace", "controller", "name")
+CONTROLLERS = ("claim", "sandbox", "pool", "template")
+
+
+def history_pages(history: ReconcileHistory) -> dict[str, Handler]:
+    async def page(query: Mapping[str, str]) -> Page:
+        asked = {name: query.get(name, "") for name in QUERY}
+        if not all(asked.values()) or asked["controller"] not in CONTROLLERS:
+            words = f"write {HISTORY_PATH}?namespace=N&controller=C&name=X with one of the controllers {', '.join(CONTROLLERS)}\n"
+            return Page(words.encode(), 400)
+        entries = history.of((asked["controller"], Key(asked["namespace"], asked["name"])))
+        body = msgspec.json.encode({**asked, "entries": [entry.shown() for entry in entries]})
+        return Page(body, content_type="application/json")
+
+    return {HISTORY_PATH: page}

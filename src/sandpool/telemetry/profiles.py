@@ -1,4 +1,4 @@
-"""What somebody who debugs a running process asks for: where its time goes, what its memory holds, what its tasks wait for.
+"""Profiles of a running process for debugging: CPU time, memory, and what tasks wait for.
 
 The CPU profile is taken from outside, by a thread that looks at the event loop's stack a hundred times a second: it costs
 next to nothing and needs no preparation. The memory profile traces allocations for as long as it is asked to, which slows

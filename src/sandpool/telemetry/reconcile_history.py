@@ -1,7 +1,7 @@
-"""Stories: what happened to a key, and why.
+"""The reconcile history: what happened to a key, and why.
 
-Per key a short ring of reconciles: when, which one, what woke it, what it planned, what came of it. Bounded in keys and in bytes
-(the key not touched for longest is forgotten first) and in entries per key.
+For each key it keeps a short ring of reconciles: when, its id, what woke it, what it planned, how it ended. It is bounded in keys and in
+bytes (the key not touched for longest is forgotten first) and in entries per key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST_NOTE = 512
 
 
 class Notes(list[str]):
-    """What a reconcile said, as far as it is kept: the last line may say how much more there was."""
+    """The notes of one reconcile, bounded: the last one may say how many more there were."""
 
     __slots__ = ("more",)
 
@@ -43,9 +43,9 @@ _PLAN: ContextVar[Notes | None] = ContextVar("sandpool_story_plan", default=None
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One reconcile. A struct that the cycle collector does not see: tens of thousands are kept."""
+    """One reconcile. Not tracked by the garbage collector: tens of thousands are kept."""
 
-    when: datetime  # it ended
+    when: datetime  # when it ended
     rid: str
     trigger: str
     plan: str
@@ -53,7 +53,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     took: float = 0.0  # seconds
 
     def shown(self) -> dict[str, Any]:
-        """As JSON has it, wherever stories are served."""
+        """As JSON, for the pages that serve histories."""
         return {
             "when": times.micro(self.when),
             "seconds": round(self.took, 6),
@@ -68,14 +68,16 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 EACH = 480
-"""Bytes of an entry besides its texts: the struct, a time, a number, its place and its key."""
+"""Estimated bytes of an entry besides its texts."""
 
 
 def _size(entry: Entry) -> int:
     return EACH + len(entry.plan) + len(entry.outcome) + len(entry.trigger)
 
 
-class Story:
+class ReconcileHistory:
+    """The last reconciles of each key, bounded in keys, entries and bytes."""
+
     def __init__(self, keys: int = 4096, entries: int = 32, size: int = 8 * 1024 * 1024) -> None:
         self._rings: OrderedDict[Hashable, tuple[Entry, ...]] = OrderedDict()  # most hold one or two entries
         self._keys = keys
@@ -100,7 +102,7 @@ class Story:
             self.size -= sum(map(_size, forgotten))
 
     def of(self, key: Hashable) -> tuple[Entry, ...]:
-        """What is remembered of the key, oldest first."""
+        """The entries of a key, oldest first."""
         return self._rings.get(key, ())
 
     def __len__(self) -> int:
@@ -115,11 +117,11 @@ def note(plan: object) -> None:
 
 
 take_notes: Callable[[Notes | None], object] = _PLAN.set
-"""As `noting`, until it is called again: for a task that does one thing after the other, and so never has to take it back."""
+"""As `noting`, until it is called again: for a task that works on one thing after the other and never has to reset it."""
 
 
 class noting:
-    """Collects in `notes` what `note` is told inside; a class, because it runs around every reconcile."""
+    """Collects in `notes` what `note` is called with inside; a class and not a generator, because it runs around every reconcile."""
 
     __slots__ = ("_notes", "_token")
 

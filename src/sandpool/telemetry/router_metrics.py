@@ -21,6 +21,8 @@ REASONS: Final = ("dial", "timeout", "eof", "other")
 
 
 class RouterMetrics:
+    """The counters and histograms that a router updates."""
+
     def __init__(self, registry: CollectorRegistry) -> None:
         by_request = ["method", "code", "sandbox_namespace"]
         self.requests = Counter("sandbox_router_requests", "Requests by how they ended.", by_request, registry=registry)

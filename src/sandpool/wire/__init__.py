@@ -1,4 +1,5 @@
-"""Words that both ends of a connection to a sandbox share: frames, paths, error codes, WebSocket messages.
+"""What both ends of a connection to a sandbox share: paths, headers, codes, frames, HTTP/1.1 heads and bodies, WebSocket, tar.
 
-What may live here: values and pure functions of the standard library alone. It ships into every sandbox together with boxd.
+What may live here: values and pure functions that use only the standard library, because this package ships into every sandbox together
+with boxd. Sockets, files, clocks and decisions may not.
 """

@@ -1,4 +1,4 @@
-"""Why a request to boxd was refused: one word, and the HTTP status that goes with it."""
+"""The error codes of boxd: one word for each reason to refuse a request, and its HTTP status."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class Code(Enum):
     UNAUTHENTICATED = ("UNAUTHENTICATED", 401)
     DENIED = ("PERMISSION_DENIED", 403)
     NOT_FOUND = ("NOT_FOUND", 404)
-    NO_PROGRAM = ("COMMAND_NOT_FOUND", 404)  # of a command: another 404 is about its folder
+    NO_PROGRAM = ("COMMAND_NOT_FOUND", 404)  # the command itself; NOT_FOUND is for its working directory
     METHOD = ("METHOD_NOT_ALLOWED", 405)
     CONFLICT = ("CONFLICT", 409)
-    RESTARTED = ("RESTARTED", 412)  # another run of boxd was meant; nothing was done
+    RESTARTED = ("RESTARTED", 412)  # the request names another run of boxd; nothing was done
     TOO_LARGE = ("TOO_LARGE", 413)
     RANGE = ("RANGE_NOT_SATISFIABLE", 416)
     EXHAUSTED = ("RESOURCE_EXHAUSTED", 429)
@@ -26,8 +26,8 @@ class Code(Enum):
         self.status = status
 
 
-class Refused(Exception):  # it is an answer, not an accident
-    """An answer that says no, and why."""
+class Refused(Exception):  # an expected answer, not a failure
+    """An error response: a code and a message."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)

@@ -1,7 +1,7 @@
-"""What travels between a client and boxd about one process: a kind, and bytes.
+"""The frames that a client and boxd exchange about one process: a kind, and bytes.
 
-On a plain HTTP body each frame is a head (kind, length) and its bytes; in a WebSocket each binary message is one frame, the kind
-as its first byte. Both ends use the same kinds.
+In a plain HTTP body, each frame is a header (kind, length) and its bytes. In a WebSocket, each binary message is one frame whose first
+byte is the kind. Both ends use the same kinds.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from typing import Any, NamedTuple
 
 CONTENT_TYPE = "application/x-sandpool-frames"
 LONGEST = 1 << 20
-"""Bytes in one frame at most; longer data is several frames."""
+"""Maximum bytes in one frame; longer data is split into several frames."""
 
 _HEAD = Struct("!BI")
 
 
 class Kind(IntEnum):
     # From boxd
-    STARTED = 1  # JSON: the process as it is listed
+    STARTED = 1  # JSON: the process, as in the list of processes
     STDOUT = 2
     STDERR = 3
-    LOST = 4  # JSON: output before this point that is not kept any more, in bytes
-    EXIT = 5  # JSON: how it ended
-    EVENT = 6  # JSON: a change of a file, and the like
-    ERROR = 7  # JSON: what was refused
-    TAKEN = 8  # JSON: how many bytes of stdin the process has in its pipe by now
+    LOST = 4  # JSON: how many bytes of earlier output are no longer kept
+    EXIT = 5  # JSON: how the process ended
+    EVENT = 6  # JSON: an event, such as a changed file
+    ERROR = 7  # JSON: why a request was refused
+    TAKEN = 8  # JSON: how many bytes of stdin were written to the process's pipe so far
     # From the client
     STDIN = 16
     STDIN_END = 17
     RESIZE = 18  # JSON: cols, rows
     SIGNAL = 19  # JSON: signal
-    START = 20  # JSON: what is to be started
+    START = 20  # JSON: the command to start
 
 
 class Frame(NamedTuple):
@@ -42,7 +42,7 @@ class Frame(NamedTuple):
 
     @property
     def value(self) -> dict[str, Any]:
-        """What a JSON frame says. ValueError if it says no object."""
+        """The frame's data as a JSON object. ValueError if it is not one."""
         try:
             value = json.loads(self.data.decode("utf-8", "surrogateescape") or "{}")
         except RecursionError:
@@ -53,7 +53,7 @@ class Frame(NamedTuple):
 
 
 class BadFrame(ValueError):
-    """Bytes that are no frame: the other end speaks something else."""
+    """Bytes that are not a frame: the other end uses another protocol."""
 
 
 def pack(kind: Kind, data: bytes | memoryview = b"") -> bytes:
@@ -69,7 +69,7 @@ def encode(value: Any) -> bytes:
 
 
 def message(kind: Kind, data: bytes | memoryview = b"") -> bytes:
-    """As a WebSocket message."""
+    """A frame as a WebSocket message."""
     return bytes((kind,)) + data
 
 
@@ -80,7 +80,7 @@ def read_message(data: bytes) -> Frame:
 
 
 class Frames:
-    """Takes bytes as they come and gives whole frames."""
+    """Parses a stream of bytes into frames."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -105,7 +105,7 @@ class Frames:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing of a frame is still missing."""
+        """Whether the stream may end here: no frame is incomplete."""
         return not self._held
 
 

@@ -1,4 +1,4 @@
-"""Headers that say which sandbox a request is for. Those of the contract are spelled as its clients send them."""
+"""Headers that select the sandbox of a request. Those of the contract are spelled as its clients send them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ SANDBOX: Final = "X-Sandbox-ID"
 NAMESPACE: Final = "X-Sandbox-Namespace"
 PORT: Final = "X-Sandbox-Port"
 TIMEOUT: Final = "X-Sandbox-Timeout"
-"""Seconds that the client waits at most."""
+"""Maximum seconds that the client waits."""
 POD_IP: Final = "X-Sandbox-Pod-IP"
-"""Sent by clients of the contract; never believed."""
+"""Sent by clients of the contract, and never used: a client could name any address."""
 UID: Final = "X-Sandbox-UID"
-"""Of the Sandbox: another object of the same name is not meant."""
+"""The uid of the Sandbox, so that the request cannot reach another object with the same name."""
 REQUEST_ID: Final = "X-Request-ID"
 INCARNATION: Final = "X-Sandbox-Incarnation"
-"""Which run of boxd is meant, or answers: wire/incarnation.py. The router carries it both ways as any other header."""
+"""In a request, the run of boxd that must serve it; in a response, the run that did (wire/incarnation.py). The router passes it on both ways,
+like any other header."""
 
 ROUTING: Final = frozenset(name.lower() for name in (SANDBOX, NAMESPACE, PORT, TIMEOUT, POD_IP, UID))
-"""For the router alone: a sandbox does not see them."""
+"""Headers for the router only. It removes them before it forwards a request to a sandbox."""
 
 DEFAULT_NAMESPACE: Final = "default"
 DEFAULT_PORT: Final = 8888

@@ -1,7 +1,7 @@
-"""Which run of boxd it is. Another one means that all that ran in the sandbox has ended: its container or its pod was started again.
+"""Identifies one run of boxd. A new one means that the container or the pod was restarted, so all earlier processes have ended.
 
-boxd says it with every answer. A client that sends it back is refused by any other run, before anything is done; one that sends
-nothing is served by whichever there is. It begins with when boxd started, by the sandbox's clock.
+boxd sends it with every response. If a client sends it back, any other run of boxd refuses the request before it does anything. A request
+without one is served by the current run. It begins with the time at which boxd started, by the sandbox's clock.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ UNKNOWN: Final = math.inf
 
 
 def incarnation(now: float, random: bytes) -> str:
-    """`now` in seconds since 1970."""
+    """A new identifier. `now` is in seconds since 1970."""
     return f"{now:.3f}-{random.hex()}"
 
 
 def sendable(text: str) -> bool:
-    """Whether it can go into a header: it is a sandbox that says it."""
+    """Whether it is safe to send in a header. It comes from a sandbox, which is not trusted."""
     return _SENDABLE.fullmatch(text) is not None
 
 
 def started(text: str) -> float:
-    """When that run began, in seconds since 1970; UNKNOWN if it does not say."""
+    """When that run began, in seconds since 1970; UNKNOWN if the text does not contain it."""
     found = _TIME.match(text)
     return float(found[1]) if found is not None else UNKNOWN

@@ -1,4 +1,4 @@
-"""Where boxd serves what."""
+"""Paths that boxd and the router serve."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ FILES: Final = f"{BASE}/files"
 PORTS: Final = f"{BASE}/ports"
 
 TCP_UPGRADE: Final = "sandpool-tcp"
-"""The protocol of a connection that was upgraded to a plain byte stream to a port inside."""
+"""The Upgrade token for a plain byte stream to a port inside the sandbox."""
 
-# What the router serves itself, when no header names a sandbox
+# Served by the router itself, if no header names a sandbox
 ROUTER_HEALTH: Final = "/healthz"
 TOKENS: Final = "/router/v1/tokens"
-"""POST {"namespace", "sandbox", "uid"?, "port"?, "seconds"?} answers 201 {"token", "expires", "url"?}: a signed token for that sandbox (and
-port) alone; with a port, also the address that carries it."""
+"""POST {"namespace", "sandbox", "uid"?, "port"?, "seconds"?} returns 201 {"token", "expires", "url"?}: a signed token for only that sandbox (and
+port). With a port, the response also has a URL that contains the token."""
 PORT_URL: Final = "/port"
-"""/port/TOKEN/PATH is PATH at the port that the token names: an address that needs no header."""
+"""/port/TOKEN/PATH is PATH at the port that the token names: a URL that works without headers."""

@@ -1,7 +1,7 @@
-"""WebSockets (RFC 6455) as a server, or a client, reads and writes them. Pure.
+"""The WebSocket protocol (RFC 6455) for servers and clients. Pure.
 
-The payload of a data frame is handed on as it arrives, so that neither a long frame nor a long message is ever held: the size of
-what is kept here does not depend on what the other side sends. Whatever breaks the protocol raises Violation with a close code.
+The payload of a data frame is returned as it arrives. No frame or message is ever buffered as a whole, so the memory used here does not
+depend on what the peer sends. Anything that breaks the protocol raises Violation with a close code.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class CloseCode(IntEnum):
 
 
 class Role(IntEnum):
-    """Who we are. What a client sends is masked, what a server sends is not."""
+    """Our side of the connection. Clients mask what they send, servers do not."""
 
     SERVER = 0
     CLIENT = 1
 
 
 class Violation(Exception):
-    """The other side broke the protocol; the connection ends with this code."""
+    """The peer broke the protocol; close the connection with this code."""
 
     def __init__(self, code: CloseCode, why: str) -> None:
         super().__init__(why)
@@ -58,7 +58,7 @@ class Violation(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a message, in order. `first` and `final` tell where the message begins and ends."""
+    """A part of a message. `first` and `final` mark its beginning and its end."""
 
     data: bytes
     binary: bool
@@ -78,7 +78,7 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The other side's close frame; nothing is read after it."""
+    """The peer's close frame. Nothing is read after it."""
 
     code: int
     reason: str
@@ -87,39 +87,59 @@ class Closed:
 Event = Piece | Ping | Pong | Closed
 
 
+class Message:
+    """Joins the pieces of a message, however small they are. Raises Violation if it grows longer than `longest` bytes."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._begun = bytearray()
+
+    def add(self, piece: Piece) -> bytes | None:
+        """Returns the whole message if this piece completes it, else None."""
+        if len(self._begun) + len(piece.data) > self._longest:
+            raise Violation(CloseCode.TOO_LONG, f"a message is longer than {self._longest} bytes")
+        if piece.final and not self._begun:
+            return piece.data
+        self._begun += piece.data
+        if not piece.final:
+            return None
+        begun, self._begun = self._begun, bytearray()
+        return bytes(begun)
+
+
 class Decoder:
-    """What the other side sends, in any slices. After Closed or a Violation there is nothing more to feed."""
+    """Parses what the peer sends, in slices of any size. After Closed or a Violation, do not feed it any more."""
 
     def __init__(self, role: Role = Role.SERVER) -> None:
         self._masked = role is Role.SERVER
-        self._buffer = bytearray()
+        self.buffer = bytearray()
         self._mask = b""
         self._left = 0  # bytes of the current data frame's payload that have not arrived
-        self._place = 0  # of the next byte in the payload, modulo 4: which byte of the mask is its
-        self._inside = False  # a data frame
+        self._place = 0  # index of the next payload byte modulo 4, which selects the mask byte
+        self._inside = False  # whether we are inside the payload of a data frame
         self._fin = False
         self._binary = True
         self._fragmented = False  # a message has begun and not ended
-        self._fresh = False  # nothing of the message was handed on yet
+        self._fresh = False  # no piece of the current message was returned yet
         self._closed = False
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
 
     def feed(self, data: bytes) -> list[Event]:
         events: list[Event] = []
-        self._buffer += data
+        self.buffer += data
         while not self._closed and (self._payload(events) if self._inside else self._head(events)):
             pass
         return events
 
     def _payload(self, events: list[Event]) -> bool:
-        """Takes what has arrived of a data frame; whether there was any."""
-        taken = min(self._left, len(self._buffer))
+        """Consumes what has arrived of a data frame's payload. Returns whether there was any."""
+        taken = min(self._left, len(self.buffer))
         if self._left and not taken:
             return False
-        data = bytes(self._buffer[:taken])
+        data = bytes(self.buffer[:taken])
         if self._masked:
             data = unmask(data, self._mask, self._place)
-        del self._buffer[:taken]
+        del self.buffer[:taken]
         self._place = (self._place + taken) % 4
         self._left -= taken
         self._inside = self._left > 0
@@ -137,8 +157,8 @@ class Decoder:
             raise Violation(CloseCode.INVALID_DATA, "a text message is not UTF-8") from None
 
     def _head(self, events: list[Event]) -> bool:
-        """Takes a frame's header, and a control frame whole; whether it was complete."""
-        buffer = self._buffer
+        """Consumes a frame's header or a whole control frame. Returns whether it was complete."""
+        buffer = self.buffer
         if len(buffer) < 2:
             return False
         opcode, fin, short = buffer[0] & 15, bool(buffer[0] & 128), buffer[1] & 127
@@ -211,15 +231,15 @@ def _sendable(code: int) -> bool:
 
 
 def unmask(data: bytes, mask: bytes, place: int) -> bytes:
-    """`data` whose first byte stands at `place` of its payload. Also masks: it is its own inverse."""
+    """Unmasks `data`, whose first byte is at index `place` of its payload. Masking is the same operation."""
     size = len(data)
     key = (mask[place % 4 :] + mask[: place % 4]) * (size // 4 + 1)
-    # One operation on long numbers: a loop over bytes would be the slowest part of an upload.
+    # One operation on long integers: a loop over bytes would be the slowest part of an upload.
     return (int.from_bytes(data, "little") ^ int.from_bytes(key[:size], "little")).to_bytes(size, "little")
 
 
 def frame(opcode: Opcode, payload: bytes, *, fin: bool = True, mask: bytes = b"") -> bytes:
-    """One frame. A server's is never masked; a client's always is, each with four random bytes of its own."""
+    """Encodes one frame. A server never masks its frames; a client masks each with four new random bytes."""
     size, first, masked = len(payload), opcode | (128 if fin else 0), 128 if mask else 0
     if size < 126:
         head = bytes((first, masked | size))
@@ -238,7 +258,7 @@ def close_frame(code: int, reason: str = "", *, mask: bytes = b"") -> bytes:
 
 
 def accept(headers: Mapping[str, str]) -> dict[str, str] | str:
-    """The headers that accept an upgrade, or why it is none. Names are in lower case."""
+    """Returns the response headers that accept an upgrade, or why the request is not a valid one. Request header names are in lower case."""
     if headers.get("upgrade", "").strip().lower() != "websocket":
         return "this address speaks WebSocket; send Upgrade: websocket"
     if headers.get("sec-websocket-version", "").strip() != "13":
@@ -257,5 +277,5 @@ def usable_key(key: bytes) -> bool:
 
 
 def accept_key(key: bytes) -> bytes:
-    """The answer to a client's key, which proves that the upgrade was understood."""
+    """The Sec-WebSocket-Accept value for a client's key. It proves that the server understood the upgrade."""
     return base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())

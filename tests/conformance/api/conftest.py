@@ -12,7 +12,7 @@ import pytest
 from sandpool.base.errors import SandpoolError
 from sandpool.kube.api import Api
 from sandpool.model.kinds import NAMESPACES
-from support.implementations import NAMES, Implementation, opened
+from support.api.implementations import NAMES, Implementation, opened
 
 
 def _parameters() -> list[object]:

@@ -15,7 +15,7 @@ from sandpool.model.kinds import CONFIG_MAPS, NAMESPACES, PODS, SANDBOXES
 from sandpool.model.metadata import Revision, Uid
 from sandpool.model.patches import merge_patch
 from sandpool.model.sandbox import Sandbox
-from support.implementations import Implementation
+from support.api.implementations import Implementation
 
 
 async def test_delete(api: Api, ns: str) -> None:

@@ -12,7 +12,7 @@ from sandpool.kube.api import Api, Page
 from sandpool.kube.errors import BadRequest, Gone, NotFound
 from sandpool.model.kinds import CONFIG_MAPS, PODS, SANDBOXES
 from sandpool.model.patches import merge_patch
-from support.implementations import Implementation
+from support.api.implementations import Implementation
 
 
 def names(page: Page[Any]) -> list[str]:

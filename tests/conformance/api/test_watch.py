@@ -13,7 +13,7 @@ from sandpool.kube.errors import BadRequest, Gone
 from sandpool.model.kinds import CONFIG_MAPS, PODS, SANDBOXES
 from sandpool.model.metadata import Revision
 from sandpool.model.patches import merge_patch
-from support.implementations import Implementation
+from support.api.implementations import Implementation
 
 
 async def test_changes_since_a_list(api: Api, ns: str) -> None:

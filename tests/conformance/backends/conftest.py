@@ -13,14 +13,14 @@ from conformance.backends.subject import Subject
 from sandpool.base.clock import LoopClock, SystemClock
 from sandpool.node.backend import Backend, Probe
 from sandpool.node.pods.backend import PodsBackend
-from sandpool.node.pods.options import PodsOptions
+from sandpool.node.pods.context import PodsOptions
 from sandpool.node.runtimes.contract import Runtime
-from sandpool.node.runtimes.fake import HollowBackend
+from sandpool.node.runtimes.fake import FakeBackend
 from sandpool.node.runtimes.gvisor.runtime import GvisorRuntime
 from sandpool.node.runtimes.process.runtime import ProcessRuntime
-from support import runsc
-from support.installation_name import installation_name
-from support.pod_parts import FolderVolumes, HostImages, QuietNetwork
+from support.node import runsc
+from support.node.installation_name import installation_name
+from support.node.pod_parts import FolderVolumes, HostImages, QuietNetwork
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NAMESPACES = "sandpool.node.runtimes.namespaces.runtime"
@@ -75,7 +75,7 @@ async def _opened(subject: Subject) -> AsyncIterator[Subject]:
 async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
     if request.param == "hollow":
         clock = LoopClock(START)
-        made = Subject(lambda: HollowBackend(clock), "hollow", tmp_path)
+        made = Subject(lambda: FakeBackend(clock), "hollow", tmp_path)
     else:
         made = Subject(on_pods(request.param, tmp_path), request.param, tmp_path)
     async for one in _opened(made):

@@ -11,9 +11,9 @@ from sandpool.model.metadata import Key, Uid
 from sandpool.node.backend import (
     Backend,
     ContainerSpec,
+    ContainerStatus,
     Exit,
-    Running,
-    RunningContainer,
+    PodStatus,
     Started,
     Workload,
     WorkloadSpec,
@@ -33,15 +33,15 @@ def a_workload(number: int = 1, command: str = "exec sleep 1000", *, init: bool 
     return Workload(Uid(f"00000000-0000-4000-8000-{number:012x}"), Key("default", f"pod-{number}"), spec, notes)
 
 
-def ready(seen: Running | None) -> bool:
+def ready(seen: PodStatus | None) -> bool:
     return seen is not None and all(isinstance(c.state, Started) and c.state.ready for c in seen.containers)
 
 
-def ended(seen: Running | None) -> bool:
+def ended(seen: PodStatus | None) -> bool:
     return seen is not None and all(isinstance(c.state, Exit) for c in seen.containers)
 
 
-def gone(seen: Running | None) -> bool:
+def gone(seen: PodStatus | None) -> bool:
     return seen is None
 
 
@@ -50,7 +50,7 @@ class Subject:
     make: Callable[[], Backend]
     name: str
     folder: Path
-    told: list[tuple[Uid, Running | None]] = field(default_factory=list)
+    told: list[tuple[Uid, PodStatus | None]] = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -66,24 +66,24 @@ class Subject:
         await self.backend.open(self._changed)
 
     def _changed(self, uid: Uid) -> None:
-        self.told.append((uid, self.backend.look(uid)))
+        self.told.append((uid, self.backend.pod_status(uid)))
         self.news.set()
 
-    async def until(self, uid: Uid, condition: Callable[[Running | None], bool]) -> Running | None:
+    async def until(self, uid: Uid, condition: Callable[[PodStatus | None], bool]) -> PodStatus | None:
         """Waits until the pod is like that, woken only by what the backend calls back."""
         async with asyncio.timeout(WAIT):
-            while not condition(self.backend.look(uid)):
+            while not condition(self.backend.pod_status(uid)):
                 self.news.clear()
                 await self.news.wait()
-        return self.backend.look(uid)
+        return self.backend.pod_status(uid)
 
-    async def started(self, workload: Workload) -> Running:
-        await self.backend.start(workload)
+    async def started(self, workload: Workload) -> PodStatus:
+        await self.backend.start_pod(workload)
         seen = await self.until(workload.uid, ready)
         assert seen is not None
         return seen
 
-    def container(self, uid: Uid) -> RunningContainer:
-        seen = self.backend.look(uid)
+    def container(self, uid: Uid) -> ContainerStatus:
+        seen = self.backend.pod_status(uid)
         assert seen is not None
         return seen.containers[0]

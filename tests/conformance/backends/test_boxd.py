@@ -53,7 +53,7 @@ async def test_there_is_no_boxd_where_nothing_runs(subject: Subject) -> None:
 
 async def test_there_is_no_boxd_in_a_container_that_has_ended(real: Subject) -> None:
     work = a_workload(command="exit 0")
-    await real.backend.start(work)
+    await real.backend.start_pod(work)
     await real.until(work.uid, ended)
     with pytest.raises(UnknownPod):
         await real.backend.connect(work.uid, "main")

@@ -18,18 +18,18 @@ from sandpool.node.backend import (
     Capabilities,
     Command,
     ContainerSpec,
+    ContainerStatus,
     Exit,
     PodSecurityContext,
+    PodStatus,
     Resources,
-    Running,
-    RunningContainer,
     SecurityContext,
     Started,
     Waiting,
     Workload,
     WorkloadSpec,
 )
-from support.streams import TestStreams
+from support.node.streams import TestStreams
 
 STUBBORN = "trap '' TERM; echo up; while true; do sleep 0.05; done"
 
@@ -40,7 +40,7 @@ def changed(work: Workload, **fields: Any) -> Workload:
 
 
 async def ended_as(subject: Subject, work: Workload) -> Exit:
-    await subject.backend.start(work)
+    await subject.backend.start_pod(work)
     await subject.until(work.uid, ended)
     state = subject.container(work.uid).state
     assert isinstance(state, Exit)
@@ -48,7 +48,7 @@ async def ended_as(subject: Subject, work: Workload) -> Exit:
 
 
 def waits_for(reason: str) -> Any:
-    def waits(seen: Running | None) -> bool:
+    def waits(seen: PodStatus | None) -> bool:
         first = seen.containers[0].state if seen is not None else None
         return isinstance(first, Waiting) and first.reason == reason
 
@@ -79,27 +79,27 @@ async def test_a_command_that_does_not_exist_is_an_end_that_says_so(real: Subjec
     end = await ended_as(real, work)
     assert (end.code, end.reason) == (128, "StartError")
     assert argv[0] in end.message
-    await real.backend.restart(work.uid, "main")
+    await real.backend.restart_container(work.uid, "main")
     await real.until(work.uid, lambda seen: seen is not None and seen.containers[0].restarts == 1)
     assert isinstance(real.container(work.uid).state, Exit)
-    await real.backend.stop(work.uid, 0)
+    await real.backend.stop_pod(work.uid, 0)
     await real.until(work.uid, gone)
 
 
 async def test_an_image_that_does_not_exist_is_waited_for(real: Subject) -> None:
     work = changed(a_workload(), image="nowhere")
-    await real.backend.start(work)
+    await real.backend.start_pod(work)
     await real.until(work.uid, waits_for("ImagePullBackOff"))
     reasons = [seen.containers[0].state.reason for _, seen in real.told if seen and _waits(seen)]  # type: ignore[union-attr]
     assert reasons.index("ErrImagePull") < reasons.index("ImagePullBackOff")
     state = real.container(work.uid).state
     assert isinstance(state, Waiting)
     assert "nowhere" in state.message
-    await real.backend.stop(work.uid, 5)
+    await real.backend.stop_pod(work.uid, 5)
     await real.until(work.uid, gone)
 
 
-def _waits(seen: Running) -> bool:
+def _waits(seen: PodStatus) -> bool:
     return isinstance(seen.containers[0].state, Waiting)
 
 
@@ -107,7 +107,7 @@ async def test_one_container_that_cannot_start_does_not_keep_back_another(real: 
     good = a_workload().spec.containers[0]
     bad = msgspec.structs.replace(good, name="bad", image="nowhere")
     work = replace(a_workload(), spec=WorkloadSpec(containers=(bad, good)))
-    await real.backend.start(work)
+    await real.backend.start_pod(work)
     await real.until(work.uid, lambda seen: seen is not None and isinstance(seen.containers[1].state, Started))
 
 
@@ -115,7 +115,7 @@ async def test_one_that_ignores_the_polite_signal_is_ended_by_force(real: Subjec
     work = a_workload(command=STUBBORN)
     await real.started(work)
     await said(real, work)
-    await real.backend.stop(work.uid, 0.3)
+    await real.backend.stop_pod(work.uid, 0.3)
     await real.until(work.uid, gone)
     ends = [seen.containers[0].state for _, seen in real.told if seen is not None]
     assert isinstance(ends[-1], Exit)
@@ -126,7 +126,7 @@ async def test_one_that_obeys_ends_as_it_likes(real: Subject) -> None:
     work = a_workload(command="trap 'exit 9' TERM; echo up; while true; do sleep 0.05; done")
     await real.started(work)
     await said(real, work)
-    await real.backend.stop(work.uid, 30)
+    await real.backend.stop_pod(work.uid, 30)
     await real.until(work.uid, gone)
     end = [seen.containers[0].state for _, seen in real.told if seen is not None][-1]
     assert isinstance(end, Exit)
@@ -137,8 +137,8 @@ async def test_a_later_stop_may_shorten_the_grace(real: Subject) -> None:
     work = a_workload(command=STUBBORN)
     await real.started(work)
     await said(real, work)
-    await real.backend.stop(work.uid, 1000)
-    await real.backend.stop(work.uid, 0)
+    await real.backend.stop_pod(work.uid, 1000)
+    await real.backend.stop_pod(work.uid, 0)
     async with asyncio.timeout(20):
         await real.until(work.uid, gone)
 
@@ -148,16 +148,16 @@ async def test_one_container_can_be_ended_and_the_pod_stays(real: Subject) -> No
         work = a_workload(number, command)
         before = await real.started(work)
         await said(real, work)
-        await real.backend.end(work.uid, "main", 1000 if code == 143 else 0.2)
+        await real.backend.stop_container(work.uid, "main", 1000 if code == 143 else 0.2)
         await real.until(work.uid, ended)
         end = real.container(work.uid).state
         assert isinstance(end, Exit)
         assert end.code == code
-        seen = real.backend.look(work.uid)
+        seen = real.backend.pod_status(work.uid)
         assert seen is not None
         assert (seen.address, seen.stopping) == (before.address, False)
-        await real.backend.end(work.uid, "main", 0)  # nothing happens to one that has ended
-        await real.backend.restart(work.uid, "main")
+        await real.backend.stop_container(work.uid, "main", 0)  # nothing happens to one that has ended
+        await real.backend.restart_container(work.uid, "main")
         await real.until(work.uid, ready)
 
 
@@ -168,7 +168,7 @@ async def test_init_containers_run_one_after_the_other_and_may_be_tried_again(re
         for number, step in enumerate(steps)
     )
     work = replace(a_workload(), spec=WorkloadSpec(init_containers=init, containers=a_workload().spec.containers))
-    await real.backend.start(work)
+    await real.backend.start_pod(work)
 
     def failed(times: int) -> Any:
         return lambda seen: isinstance(seen.init[1].state, Exit) and seen.init[1].restarts == times
@@ -177,11 +177,11 @@ async def test_init_containers_run_one_after_the_other_and_may_be_tried_again(re
     assert seen is not None
     assert isinstance(seen.init[2].state, Waiting)
     assert isinstance(seen.containers[0].state, Waiting)
-    await real.backend.restart(work.uid, "init-1")
+    await real.backend.restart_container(work.uid, "init-1")
     seen = await real.until(work.uid, failed(1))
     assert seen is not None
     assert isinstance(seen.containers[0].state, Waiting)
-    await real.backend.stop(work.uid, 0)
+    await real.backend.stop_pod(work.uid, 0)
     await real.until(work.uid, gone)
 
 
@@ -195,18 +195,18 @@ async def test_a_sidecar_runs_beside_the_others(real: Subject) -> None:
 async def test_a_pod_that_ran_before_carries_on(real: Subject) -> None:
     work = a_workload()
     end = Exit(137, datetime(2026, 1, 1, tzinfo=UTC))
-    was = Running(work.uid, work.key, "127.64.3.4", (), (RunningContainer("main", Waiting(), "", 3, end),))
+    was = PodStatus(work.uid, work.key, "127.64.3.4", (), (ContainerStatus("main", Waiting(), "", 3, end),))
     seen = await real.started(replace(work, was=was))
     assert (seen.address, seen.containers[0].restarts, seen.containers[0].last) == ("127.64.3.4", 3, end)
 
 
 async def test_one_that_had_ended_is_not_run_again_by_itself(real: Subject) -> None:
     work = a_workload()
-    done = RunningContainer("main", Exit(0, datetime(2026, 1, 1, tzinfo=UTC)), "x://1", 1)
-    await real.backend.start(replace(work, was=Running(work.uid, work.key, "", (), (done,))))
+    done = ContainerStatus("main", Exit(0, datetime(2026, 1, 1, tzinfo=UTC)), "x://1", 1)
+    await real.backend.start_pod(replace(work, was=PodStatus(work.uid, work.key, "", (), (done,))))
     await real.until(work.uid, lambda seen: seen is not None and bool(seen.address))
     assert real.container(work.uid) == done
-    await real.backend.restart(work.uid, "main")
+    await real.backend.restart_container(work.uid, "main")
     seen = await real.until(work.uid, ready)
     assert seen is not None
     assert (seen.containers[0].restarts, seen.containers[0].last) == (2, done.state)
@@ -225,7 +225,7 @@ async def test_what_cannot_be_given_is_refused_and_not_left_out(
     real: Subject, fields: dict[str, Any], words: str
 ) -> None:
     work = changed(a_workload(), **fields)
-    await real.backend.start(work)
+    await real.backend.start_pod(work)
     await real.until(work.uid, waits_for("CreateContainerConfigError"))
     state = real.container(work.uid).state
     assert isinstance(state, Waiting)
@@ -236,14 +236,14 @@ async def test_what_cannot_be_given_is_refused_and_not_left_out(
 async def test_the_machines_own_namespaces_are_refused(real: Subject, field: str) -> None:
     work = replace(a_workload(), spec=msgspec.structs.replace(a_workload().spec, **{field: True}))
     with pytest.raises(BackendError):
-        await real.backend.start(work)
-    assert real.backend.look(work.uid) is None
+        await real.backend.start_pod(work)
+    assert real.backend.pod_status(work.uid) is None
 
 
 async def test_a_pod_may_know_its_own_address(real: Subject) -> None:
     work = replace(a_workload(command="echo $POD_IP $(ADDRESS)"), env={"main": {"POD_IP": f"<{ADDRESS}>"}})
     work = changed(work, args=("x", "$(POD_IP)"), command=("sh", "-c", "echo $POD_IP $1"))
-    await real.backend.start(work)
+    await real.backend.start_pod(work)
     seen = await real.until(work.uid, ended)
     assert seen is not None
     text = b"".join([text async for text in real.backend.logs(work.uid, "main")])

@@ -13,8 +13,8 @@ import pytest
 
 from conformance.backends.subject import Subject, a_workload, ended
 from sandpool.model.metadata import Uid
-from sandpool.node.backend import BackendError, ContainerSpec, Running, UnknownPod, Workload, WorkloadSpec
-from support.streams import TestStreams
+from sandpool.node.backend import BackendError, ContainerSpec, PodStatus, UnknownPod, Workload, WorkloadSpec
+from support.node.streams import TestStreams
 
 
 async def read(subject: Subject, work: Workload, **how: Any) -> bytes:
@@ -23,7 +23,7 @@ async def read(subject: Subject, work: Workload, **how: Any) -> bytes:
 
 async def over(subject: Subject, command: str) -> Workload:
     work = a_workload(command=command)
-    await subject.backend.start(work)
+    await subject.backend.start_pod(work)
     await subject.until(work.uid, ended)
     return work
 
@@ -36,7 +36,7 @@ async def test_both_streams_are_logged_as_they_were_written(real: Subject) -> No
 
 async def over_again(subject: Subject, command: str) -> Workload:
     work = a_workload(2, command)
-    await subject.backend.start(work)
+    await subject.backend.start_pod(work)
     await subject.until(work.uid, ended)
     return work
 
@@ -95,25 +95,25 @@ async def test_followers_of_a_pod_that_is_taken_away_come_to_an_end(real: Subjec
     async with asyncio.timeout(20):
         async for text in real.backend.logs(work.uid, "main", follow=True):
             got.append(text)
-            await real.backend.stop(work.uid, 0)
+            await real.backend.stop_pod(work.uid, 0)
     assert got == [b"up\n"]
 
 
 async def test_the_run_before(real: Subject) -> None:
     work = a_workload(command="echo run; exit 1")
-    await real.backend.start(work)
+    await real.backend.start_pod(work)
     await real.until(work.uid, ended)
     with pytest.raises(BackendError) as error:
         await read(real, work, previous=True)
     assert error.value.reason == "BadRequest"
     for run in (1, 2, 3):
-        await real.backend.restart(work.uid, "main")
+        await real.backend.restart_container(work.uid, "main")
         await real.until(work.uid, partial(_ended_run, run))
         assert await read(real, work, previous=True) == b"run\n"
         assert await read(real, work) == b"run\n"
 
 
-def _ended_run(run: int, seen: Running | None) -> bool:
+def _ended_run(run: int, seen: PodStatus | None) -> bool:
     return seen is not None and ended(seen) and seen.containers[0].restarts == run
 
 
@@ -121,7 +121,7 @@ async def test_what_has_not_begun_has_no_log(real: Subject) -> None:
     work = a_workload()
     spec = msgspec.structs.replace(work.spec.containers[0], image="nowhere")
     work = replace(work, spec=WorkloadSpec(containers=(spec,)))
-    await real.backend.start(work)
+    await real.backend.start_pod(work)
     with pytest.raises(BackendError) as error:
         await read(real, work)
     assert error.value.reason == "BadRequest"
@@ -134,9 +134,9 @@ async def test_what_has_not_begun_has_no_log(real: Subject) -> None:
 async def test_much_output_is_kept_up_with_and_the_event_loop_goes_on(real: Subject) -> None:
     """Many short lines, and one long one: none is lost, and others are served meanwhile."""
     work = a_workload(command="seq 1 300000; head -c 1000000 /dev/zero | tr '\\0' x; echo; echo end")
-    await real.backend.start(work)
+    await real.backend.start_pod(work)
     beats = 0
-    while not ended(real.backend.look(work.uid)):
+    while not ended(real.backend.pod_status(work.uid)):
         beats += 1
         await asyncio.sleep(0.001)
     text = await read(real, work)

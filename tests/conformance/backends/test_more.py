@@ -30,7 +30,7 @@ class NoStreams:
 async def test_a_probe_says_whether_it_works_and_leaves_nothing(subject: Subject) -> None:
     probe = await subject.backend.probe()
     assert probe.available
-    assert list(subject.backend.running()) == []
+    assert list(subject.backend.list_pods()) == []
 
 
 async def test_a_paused_pod_says_so_until_it_is_resumed(subject: Subject) -> None:
@@ -38,17 +38,17 @@ async def test_a_paused_pod_says_so_until_it_is_resumed(subject: Subject) -> Non
     before = await subject.started(work)
     for _ in range(2):
         await subject.backend.pause(work.uid)
-        assert subject.backend.look(work.uid) == replace(before, paused=True)
+        assert subject.backend.pod_status(work.uid) == replace(before, paused=True)
     for _ in range(2):
         await subject.backend.resume(work.uid)
-        assert subject.backend.look(work.uid) == before
+        assert subject.backend.pod_status(work.uid) == before
 
 
 async def test_a_paused_pod_can_be_stopped(subject: Subject) -> None:
     work = a_workload()
     await subject.started(work)
     await subject.backend.pause(work.uid)
-    await subject.backend.stop(work.uid, 1)
+    await subject.backend.stop_pod(work.uid, 1)
     await subject.until(work.uid, lambda seen: seen is None)
 
 
@@ -88,7 +88,7 @@ async def test_stats_are_never_negative(subject: Subject) -> None:
 
 
 async def test_after_close_nothing_is_called_back(subject: Subject) -> None:
-    await subject.backend.start(a_workload())
+    await subject.backend.start_pod(a_workload())
     await subject.backend.close()
     told = len(subject.told)
     await subject.a_while()
@@ -100,9 +100,9 @@ async def test_what_another_process_left_is_found_or_can_be_started_as_it_was(su
     before = await subject.started(work)
     await subject.backend.close()
     await subject.open()
-    found = subject.backend.look(work.uid)
+    found = subject.backend.pod_status(work.uid)
     if found is None:
-        await subject.backend.start(replace(work, was=before))
+        await subject.backend.start_pod(replace(work, was=before))
         found = await subject.until(work.uid, ready)
     assert found is not None
     assert found.address == before.address
@@ -114,11 +114,11 @@ async def test_what_another_process_left_is_found_or_can_be_started_as_it_was(su
 async def test_a_pod_that_comes_back_does_not_take_the_address_of_another(subject: Subject) -> None:
     work = a_workload(1)
     before = await subject.started(work)
-    await subject.backend.stop(work.uid, 0)
+    await subject.backend.stop_pod(work.uid, 0)
     await subject.until(work.uid, lambda seen: seen is None)
     other = a_workload(2)
-    await subject.backend.start(replace(other, was=replace(before, uid=other.uid, key=other.key)))
-    await subject.backend.start(replace(work, was=before))
+    await subject.backend.start_pod(replace(other, was=replace(before, uid=other.uid, key=other.key)))
+    await subject.backend.start_pod(replace(work, was=before))
     one, two = await subject.until(other.uid, ready), await subject.until(work.uid, ready)
     assert one is not None
     assert two is not None

@@ -13,7 +13,7 @@ import pytest
 from conformance.backends.subject import Subject, a_workload, ended, gone, ready
 from sandpool.node.backend import Command
 from sandpool.node.volumes.spec import EmptyDir, VolumeSpec
-from support.streams import TestStreams
+from support.node.streams import TestStreams
 
 
 def marked(word: str) -> list[int]:
@@ -44,14 +44,14 @@ def word(tmp_path: Path) -> str:
 async def test_a_pod_that_is_gone_left_no_process_no_file_and_no_descriptor(real: Subject, word: str) -> None:
     warm = a_workload(99)  # what a backend makes once, it has made then
     await real.started(warm)
-    await real.backend.stop(warm.uid, 0)
+    await real.backend.stop_pod(warm.uid, 0)
     await real.until(warm.uid, gone)
     before = descriptors()
     hiding = f"(setsid sh -c 'sleep 1000 # {word}' {word} </dev/null >/dev/null 2>&1 &); echo x > /tmp/{word}; exec sleep 1000"
     work = a_workload(command=hiding)
     await real.started(work)
     await real.backend.exec(work.uid, "main", Command(("sh", "-c", f"sleep 1000 & : {word}")), TestStreams())
-    await real.backend.stop(work.uid, 0)
+    await real.backend.stop_pod(work.uid, 0)
     await real.until(work.uid, gone)
     Path(f"/tmp/{word}").unlink(missing_ok=True)
     assert marked(word) == []
@@ -61,7 +61,7 @@ async def test_a_pod_that_is_gone_left_no_process_no_file_and_no_descriptor(real
 
 async def test_what_a_container_left_behind_ends_with_it(real: Subject, word: str) -> None:
     work = a_workload(command=f"(setsid sh -c 'sleep 1000; :' {word} </dev/null &); exit 0")
-    await real.backend.start(work)
+    await real.backend.start_pod(work)
     await real.until(work.uid, ended)
     async with asyncio.timeout(10):
         while marked(word):
@@ -73,7 +73,7 @@ async def test_close_ends_everything(real: Subject, word: str) -> None:
     await asyncio.gather(*(real.started(work) for work in works))
     await real.backend.close()
     assert marked(word) == []
-    assert list(real.backend.running()) == []
+    assert list(real.backend.list_pods()) == []
 
 
 async def test_thirty_pods_come_and_go_at_once(real: Subject) -> None:
@@ -85,21 +85,21 @@ async def test_thirty_pods_come_and_go_at_once(real: Subject) -> None:
         streams = TestStreams()
         assert (await real.backend.exec(work.uid, "main", Command(("echo", str(number))), streams)).code == 0
         assert streams.text == f"{number}\n".encode()
-        await real.backend.stop(work.uid, 0)
+        await real.backend.stop_pod(work.uid, 0)
         await real.until(work.uid, gone)
 
     await asyncio.gather(*(visit(number) for number in range(1, 31)))
-    assert list(real.backend.running()) == []
+    assert list(real.backend.list_pods()) == []
     assert files_of(real) == []
 
 
 async def test_pods_that_are_stopped_while_they_start_leave_nothing(real: Subject) -> None:
     works = [a_workload(number) for number in range(1, 21)]
     for turns, work in enumerate(works):
-        await real.backend.start(work)
+        await real.backend.start_pod(work)
         for _ in range(turns):
             await asyncio.sleep(0)
-        await real.backend.stop(work.uid, 0)
+        await real.backend.stop_pod(work.uid, 0)
     for work in works:
         await real.until(work.uid, gone)
     assert files_of(real) == []
@@ -116,12 +116,12 @@ async def test_an_empty_folder_outlives_the_process_and_not_the_pod(real: Subjec
         (kept / work.uid / "data" / "file").write_text("mine")
     await real.backend.close()
     await real.open()
-    await real.backend.start(back)
+    await real.backend.start_pod(back)
     await real.until(back.uid, ready)
     async with asyncio.timeout(10):
         while (kept / lost.uid).exists() or (real.folder / "pods" / lost.uid).exists():
             await asyncio.sleep(0.01)
     assert (kept / back.uid / "data" / "file").read_text() == "mine"
-    await real.backend.stop(back.uid, 0)
+    await real.backend.stop_pod(back.uid, 0)
     await real.until(back.uid, gone)
     assert not (kept / back.uid).exists()

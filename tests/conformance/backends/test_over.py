@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -12,20 +13,20 @@ from msgspec import structs
 from conformance.backends.subject import Subject, a_workload, ended, gone, ready
 from conformance.backends.test_nothing_left import descriptors, files_of
 from conformance.backends.test_volumes import a_container, a_pod, mounting
-from sandpool.node.backend import BackendError, Command, Exit, Running, Stats, VolumeMount, Workload
+from sandpool.node.backend import BackendError, Command, Exit, PodStatus, Stats, VolumeMount, Workload
 from sandpool.node.volumes.spec import Claim, Content, EmptyDir, VolumeSpec
-from support.streams import TestStreams
+from support.node.streams import TestStreams
 
 LARGE = 1 << 20
 
 
-def reclaimed(seen: Running | None) -> bool:
+def reclaimed(seen: PodStatus | None) -> bool:
     return seen is not None and seen.reclaimed
 
 
-async def over(subject: Subject, work: Workload) -> Running:
+async def over(subject: Subject, work: Workload) -> PodStatus:
     """It has run, and is over."""
-    await subject.backend.start(work)
+    await subject.backend.start_pod(work)
     await subject.until(work.uid, ended)
     await subject.backend.reclaim(work)
     seen = await subject.until(work.uid, reclaimed)
@@ -34,7 +35,7 @@ async def over(subject: Subject, work: Workload) -> Running:
 
 
 async def stopped(subject: Subject, work: Workload) -> None:
-    await subject.backend.stop(work.uid, 1000)  # nothing is waited for
+    await subject.backend.stop_pod(work.uid, 1000)  # nothing is waited for
     await subject.until(work.uid, gone)
 
 
@@ -44,7 +45,7 @@ async def log(subject: Subject, work: Workload, container: str = "main", *, prev
 
 async def test_how_it_ended_stays_known_and_nothing_is_started_again(subject: Subject) -> None:
     work = a_workload(command="exit 3")
-    await subject.backend.start(work)
+    await subject.backend.start_pod(work)
     before = await subject.until(work.uid, ended)
     await subject.backend.reclaim(work)
     seen = await subject.until(work.uid, reclaimed)
@@ -53,11 +54,11 @@ async def test_how_it_ended_stays_known_and_nothing_is_started_again(subject: Su
     assert (seen.containers, seen.address, seen.stopping) == (before.containers, "", False)
     told = len(subject.told)
     await subject.backend.reclaim(work)
-    await subject.backend.restart(work.uid, "main")
-    await subject.backend.end(work.uid, "main", 0)
-    await subject.backend.start(work)
+    await subject.backend.restart_container(work.uid, "main")
+    await subject.backend.stop_container(work.uid, "main", 0)
+    await subject.backend.start_pod(work)
     await subject.a_while()
-    assert (subject.backend.look(work.uid), len(subject.told)) == (seen, told)
+    assert (subject.backend.pod_status(work.uid), len(subject.told)) == (seen, told)
     assert await subject.backend.stats(work.uid) == Stats()
     await stopped(subject, work)
 
@@ -75,11 +76,11 @@ async def test_whatever_runs_is_ended(subject: Subject) -> None:
 async def test_whatever_is_being_started_is_given_up(subject: Subject) -> None:
     for number in range(1, 6):
         work = a_workload(number)
-        await subject.backend.start(work)
+        await subject.backend.start_pod(work)
         for _ in range(number):
             await subject.news.wait()
             subject.news.clear()
-            if ready(subject.backend.look(work.uid)):
+            if ready(subject.backend.pod_status(work.uid)):
                 break
         await subject.backend.reclaim(work)
         seen = await subject.until(work.uid, reclaimed)
@@ -89,7 +90,7 @@ async def test_whatever_is_being_started_is_given_up(subject: Subject) -> None:
 
 async def test_one_of_an_earlier_process_is_taken_over_and_not_started(subject: Subject) -> None:
     work = a_workload(command="exit 3")
-    await subject.backend.start(work)
+    await subject.backend.start_pod(work)
     before = await subject.until(work.uid, ended)
     await subject.backend.close()
     await subject.open()
@@ -113,9 +114,9 @@ async def test_its_logs_are_read_also_by_a_later_process(real: Subject) -> None:
     work = a_workload(command="echo said; exit 1", init=True)
     first = structs.replace(work.spec.init_containers[0], command=("echo", "first"))
     work = replace(work, spec=structs.replace(work.spec, init_containers=(first,)))
-    await real.backend.start(work)
+    await real.backend.start_pod(work)
     await real.until(work.uid, ended)
-    await real.backend.restart(work.uid, "main")
+    await real.backend.restart_container(work.uid, "main")
     await real.until(work.uid, lambda seen: ended(seen) and seen is not None and seen.containers[0].restarts == 1)
     await real.backend.reclaim(work)
     known = await real.until(work.uid, reclaimed)
@@ -136,7 +137,7 @@ async def test_only_logs_are_left(real: Subject) -> None:
     """With gVisor a kernel ends, too."""
     warm = a_workload(99)  # what a backend makes once, it has made then
     await real.started(warm)
-    await real.backend.stop(warm.uid, 0)
+    await real.backend.stop_pod(warm.uid, 0)
     await real.until(warm.uid, gone)
     before = descriptors()
     work = a_workload(command="echo said")
@@ -164,7 +165,7 @@ async def test_its_volumes_go_and_its_claims_stay(real: Subject) -> None:
     names = ("disk", "memory", "claim", "secret")
     mounts = [VolumeMount(name=name, mount_path=f"/mnt/{name}") for name in names]
     fill = "for name in disk memory claim; do head -c 100000 /dev/zero > /mnt/$name/x; done"
-    sources = {
+    sources: dict[str, Any] = {
         "disk": EmptyDir(),
         "memory": EmptyDir(memory=True, size=LARGE),
         "claim": Claim("default", "claim", "claim-uid"),
@@ -183,7 +184,7 @@ async def test_its_volumes_go_and_its_claims_stay(real: Subject) -> None:
 async def test_volumes_that_an_earlier_process_left_go_too(real: Subject) -> None:
     """It ended after it had said that the pod is over."""
     work = replace(a_workload(command="exit 0"), volumes=(VolumeSpec("data", EmptyDir()),))
-    await real.backend.start(work)
+    await real.backend.start_pod(work)
     before = await real.until(work.uid, ended)
     volume = real.folder / "volumes" / "pods" / work.uid
     Path(volume, "data", "file").write_bytes(b"mine")
@@ -203,7 +204,7 @@ async def test_a_message_is_not_kept_when_its_container_has_ended(real: Subject)
         termination_message_path="/dev/termination-log",
     )
     work = a_pod(container)
-    await real.backend.start(work)
+    await real.backend.start_pod(work)
     seen = await real.until(work.uid, ended)
     assert seen is not None
     assert isinstance(seen.containers[0].state, Exit)

@@ -14,7 +14,7 @@ import pytest
 from conformance.backends.subject import Subject, a_workload, ended
 from sandpool.model.metadata import Uid
 from sandpool.node.backend import BackendError, Command, Exit, UnknownPod, Workload
-from support.streams import TestStreams
+from support.node.streams import TestStreams
 
 
 def shell(text: str, **more: object) -> Command:
@@ -187,14 +187,14 @@ async def test_a_command_in_a_pod_that_ends_ends_too(real: Subject) -> None:
     streams = TestStreams(None)
     running = asyncio.create_task(real.backend.exec(work.uid, "main", shell("echo ready; sleep 1000"), streams))
     await streams.until(lambda text: b"ready" in text)
-    await real.backend.stop(work.uid, 0)
+    await real.backend.stop_pod(work.uid, 0)
     assert (await running).code == 137
     await real.until(work.uid, lambda seen: seen is None)
 
 
 async def test_nothing_runs_in_what_is_not_there(real: Subject) -> None:
     work = a_workload(command="exit 0")
-    await real.backend.start(work)
+    await real.backend.start_pod(work)
     await real.until(work.uid, ended)
     for uid, container in ((Uid("unknown"), "main"), (work.uid, "other"), (work.uid, "main")):
         with pytest.raises(UnknownPod):

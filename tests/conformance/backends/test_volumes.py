@@ -13,7 +13,7 @@ from sandpool.node.backend import (
     Command,
     ContainerSpec,
     Exit,
-    Running,
+    PodStatus,
     SecurityContext,
     VolumeMount,
     Waiting,
@@ -21,7 +21,7 @@ from sandpool.node.backend import (
     WorkloadSpec,
 )
 from sandpool.node.volumes.spec import Claim, Content, EmptyDir, VolumeSpec
-from support.streams import TestStreams
+from support.node.streams import TestStreams
 
 
 async def mounting(subject: Subject) -> None:
@@ -40,7 +40,7 @@ def a_pod(*containers: ContainerSpec, init: tuple[ContainerSpec, ...] = (), **so
 
 
 async def output(subject: Subject, work: Workload) -> str:
-    await subject.backend.start(work)
+    await subject.backend.start_pod(work)
     await subject.until(work.uid, ended)
     return b"".join([text async for text in subject.backend.logs(work.uid, "main")]).decode()
 
@@ -49,9 +49,9 @@ async def test_a_backend_that_cannot_mount_refuses(real: Subject) -> None:
     if "filesystem" in (await real.backend.probe()).enforced:
         pytest.skip("this backend can mount")
     work = a_pod(a_container("true", VolumeMount(name="data", mount_path="/data")), data=EmptyDir())
-    await real.backend.start(work)
+    await real.backend.start_pod(work)
 
-    def refused(seen: Running | None) -> bool:
+    def refused(seen: PodStatus | None) -> bool:
         state = seen.containers[0].state if seen is not None else None
         return isinstance(state, Waiting) and state.reason == "MountUnsupported" and "/data" in state.message
 
@@ -77,7 +77,7 @@ async def test_a_claim_outlives_its_pod_and_an_empty_folder_does_not(real: Subje
     text = "ls /claim /empty; touch /claim/kept /empty/lost"
     work = a_pod(a_container(text, *mounts), claim=Claim("default", "c", "claim-1"), empty=EmptyDir())
     assert "kept" not in await output(real, work)
-    await real.backend.stop(work.uid, 0)
+    await real.backend.stop_pod(work.uid, 0)
     await real.until(work.uid, gone)
     again = await output(real, work)
     assert "kept" in again
@@ -115,9 +115,9 @@ async def test_a_link_in_a_volume_leads_nowhere(real: Subject, target: str) -> N
     part = VolumeMount(name="v", mount_path="/part", sub_path="link")
     first = a_container(f"ln -s {target} /whole/link", whole, name="first")
     work = a_pod(a_container("ls /part", part), init=(first,), v=EmptyDir())
-    await real.backend.start(work)
+    await real.backend.start_pod(work)
 
-    def refused(seen: Running | None) -> bool:
+    def refused(seen: PodStatus | None) -> bool:
         state = seen.containers[0].state if seen is not None else None
         return isinstance(state, Waiting) and state.reason == "CreateContainerConfigError"
 
@@ -135,7 +135,7 @@ async def test_last_words(real: Subject) -> None:
     ):
         container = a_container(text, termination_message_path="/dev/termination-log")
         work = replace(a_workload(number + 1), spec=WorkloadSpec(containers=(container,)))
-        await real.backend.start(work)
+        await real.backend.start_pod(work)
         await real.until(work.uid, ended)
         end = real.container(work.uid).state
         assert isinstance(end, Exit)
@@ -157,7 +157,7 @@ async def test_each_run_begins_with_a_fresh_root(real: Subject) -> None:
     await mounting(real)
     work = a_pod(a_container("test -e /var/mark && echo stale; echo x > /var/mark; test -e /var/mark || echo lost"))
     assert await output(real, work) == ""
-    await real.backend.restart(work.uid, "main")
+    await real.backend.restart_container(work.uid, "main")
     await real.until(work.uid, lambda seen: ended(seen) and seen is not None and seen.containers[0].restarts == 1)
     assert b"".join([text async for text in real.backend.logs(work.uid, "main")]) == b""
 
@@ -187,7 +187,7 @@ async def test_what_the_api_holds_is_replaced_while_it_is_mounted(real: Subject)
     streams = TestStreams()
     assert (await real.backend.exec(work.uid, "main", Command(("cat", "/c/f", "/e/f")), streams)).code == 0
     assert streams.text == b"newmine\n"
-    await real.backend.stop(work.uid, 0)
+    await real.backend.stop_pod(work.uid, 0)
     await real.until(work.uid, gone)
     await real.backend.refresh(work.uid, (VolumeSpec("c", Content({"f": b"late"})),))
     assert not (real.folder / "volumes" / "pods" / work.uid).exists()

@@ -15,7 +15,7 @@ import yaml
 from conformance.rest.answers import ANSWERS
 from conformance.rest.catalogue import CASES
 from conformance.rest.exchange import Target, ask_all
-from support.kube_target import real_target
+from support.kube.target import real_target
 
 
 async def version(target: Target) -> str:

@@ -13,9 +13,9 @@ import pytest
 from conformance.rest.answers import differences, expected_of_kubernetes, expected_of_us, unlike
 from conformance.rest.catalogue import CASES
 from conformance.rest.exchange import Answer, ask_all
-from support.implementations import local_objects, served
-from support.kube_fixture import real_kubeconfig
-from support.kube_target import target_of
+from support.api.implementations import local_objects, served
+from support.kube.fixture import real_kubeconfig
+from support.kube.target import target_of
 
 Asked = dict[str, Answer | Exception]
 

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from sandpool.controlplane.apiserver.server import ServerOptions
-from support.local_server import LocalServer, local_server
+from support.api.local_server import LocalServer, local_server
 
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 MAPS = "/api/v1/namespaces/default/configmaps"

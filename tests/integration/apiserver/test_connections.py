@@ -17,7 +17,7 @@ import pytest
 from sandpool.controlplane.apiserver.connection import MOST_WAITING, Connection
 from sandpool.controlplane.apiserver.limits import Limits
 from sandpool.controlplane.apiserver.server import ServerOptions
-from support.local_server import LocalServer, local_server
+from support.api.local_server import LocalServer, local_server
 
 READY = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -26,15 +26,13 @@ CLAIMS = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/default/sandboxcla
 
 class Talk:
     def __init__(self, server: LocalServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._server = server
+        self.server = server
         self.reader = reader
         self.writer = writer
 
     def ask(self, method: str, path: str, body: bytes = b"", more: str = "") -> None:
         length = "" if "Transfer-Encoding" in more else f"Content-Length: {len(body)}\r\n"
-        head = (
-            f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self._server.token}\r\n{length}{more}\r\n"
-        )
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.server.token}\r\n{length}{more}\r\n"
         self.writer.write(head.encode() + body)
 
     async def answer(self, *, empty: bool = False) -> tuple[int, bytes, bytes]:
@@ -124,8 +122,9 @@ def calls_of_the_front() -> tuple[Counter[str], Any]:
 
     def profile(frame: FrameType, event: str, _: object) -> None:
         name = frame.f_code.co_filename
-        if event == "call" and "/controlplane/apiserver/" in name and not name.endswith("/seats.py"):
-            counted[frame.f_code.co_qualname] += 1
+        function = frame.f_code.co_qualname
+        if event == "call" and "/controlplane/apiserver/" in name and not function.startswith("Seats."):
+            counted[function] += 1
 
     return counted, profile
 
@@ -185,7 +184,7 @@ async def test_a_body_that_breaks_off_is_refused_once(tmp_path: Path) -> None:
 
 async def test_after_the_last_answer_nothing_is_done(tmp_path: Path) -> None:
     async with local_server(tmp_path) as server:
-        connection = Connection(server.server._house)
+        connection = Connection(server.server.state)
         transport = Closing()
         connection.connection_made(transport)
         connection.data_received(READY)
@@ -193,7 +192,7 @@ async def test_after_the_last_answer_nothing_is_done(tmp_path: Path) -> None:
         connection.shutdown()
         assert (transport.closed, len(transport.written)) == (True, 1)
         connection.data_received(READY)  # TLS hands on what came while it says goodbye
-        assert connection._serving is None
+        assert connection.serving is None
         connection.connection_lost(None)
 
 
@@ -225,19 +224,19 @@ class Closing(asyncio.Transport):
 async def test_who_was_still_shaking_hands_when_the_server_stopped_is_not_served(tmp_path: Path) -> None:
     async with local_server(tmp_path) as server:
         await server.server.stop()
-        connection, transport = Connection(server.server._house), Closing()
+        connection, transport = Connection(server.server.state), Closing()
         connection.connection_made(transport)
         connection.data_received(READY)
-        assert (transport.closed, connection._serving) == (True, None)
+        assert (transport.closed, connection.serving) == (True, None)
         connection.connection_lost(None)
 
 
 async def test_headers_after_a_body_are_not_kept(tmp_path: Path) -> None:
     async with local_server(tmp_path) as server:
-        connection = Connection(server.server._house)
+        connection = Connection(server.server.state)
         connection.connection_made(Closing())
         connection.data_received(b"POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"a:b\r\n" * 1000)
-        assert connection._headers == [(b"transfer-encoding", b"chunked")]
+        assert connection.headers == [(b"transfer-encoding", b"chunked")]
         connection.connection_lost(None)
 
 
@@ -255,7 +254,7 @@ async def test_http_1_0_knows_no_chunks(tmp_path: Path) -> None:
         path = f"{MAPS}?watch=1&timeoutSeconds=1&resourceVersion=0"
         talk.ask("POST", MAPS, b'{"metadata":{"name":"seen"}}')
         assert (await talk.answer())[0] == 201
-        token = talk._server.token
+        token = talk.server.token
         talk.writer.write(f"GET {path} HTTP/1.0\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
         head, _, body = (await talk.end()).partition(b"\r\n\r\n")
         assert b"connection: close" in head
@@ -266,7 +265,7 @@ async def test_http_1_0_knows_no_chunks(tmp_path: Path) -> None:
 async def test_a_body_that_was_not_welcomed_may_never_come(tmp_path: Path) -> None:
     async with talking(tmp_path, body=10) as talk:
         talk.writer.write(
-            f"POST {MAPS} HTTP/1.1\r\nAuthorization: Bearer {talk._server.token}\r\n"
+            f"POST {MAPS} HTTP/1.1\r\nAuthorization: Bearer {talk.server.token}\r\n"
             "Expect: 100-continue\r\nContent-Length: 11\r\n\r\n".encode()
         )
         status, head, _ = await talk.answer()
@@ -279,7 +278,7 @@ async def test_a_length_of_thousands_of_digits(tmp_path: Path) -> None:
         body = b'{"metadata":{"name":"zeros"}}'
         length = "0" * 5000 + str(len(body))
         talk.writer.write(
-            f"POST {MAPS} HTTP/1.1\r\nAuthorization: Bearer {talk._server.token}\r\nContent-Length: {length}\r\n\r\n".encode()
+            f"POST {MAPS} HTTP/1.1\r\nAuthorization: Bearer {talk.server.token}\r\nContent-Length: {length}\r\n\r\n".encode()
             + body
         )
         assert (await talk.answer())[0] == 201
@@ -296,7 +295,7 @@ async def test_no_more_requests_wait_behind_each_other_than_the_limit(tmp_path: 
 async def test_a_long_head_is_refused_however_it_comes(tmp_path: Path) -> None:
     async with local_server(tmp_path) as server:
         for before in (b"", READY):
-            connection, transport = Connection(server.server._house), Closing()
+            connection, transport = Connection(server.server.state), Closing()
             connection.connection_made(transport)
             connection.data_received(before + b"GET /readyz HTTP/1.1\r\nX: " + b"a" * 70_000 + b"\r\n\r\n")
             await asyncio.sleep(0.01)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,15 @@ import pytest
 import uvloop
 
 from sandpool.controlplane.apiserver.connection import Connection
-from support.local_server import LocalServer, local_server
+from support.api.local_server import LocalServer, local_server
 
 uvloop.new_event_loop().close()  # the first one opens a pipe for the whole process, which would look like a leak
+
+pytestmark = pytest.mark.usefixtures("no_collector")
 
 MANY = 8
 MAPS = "/api/v1/namespaces/default/configmaps"
 UPGRADE = "Connection: Upgrade\r\nUpgrade: websocket\r\n"
-
-
-@pytest.fixture(autouse=True)
-def no_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 class Ends:
@@ -40,7 +34,7 @@ class Ends:
 
     def follow(self, server: LocalServer) -> int:
         """The connections that it has now, from now on."""
-        connections = server.server._house.connections
+        connections = server.server.state.connections
         self._kept |= {weakref.ref(connection, self._gone) for connection in connections}
         return len(connections)
 

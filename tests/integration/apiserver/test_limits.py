@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sandpool.controlplane.apiserver.answer import Reply
 from sandpool.controlplane.apiserver.call import Call
 from sandpool.controlplane.apiserver.limits import Limits
+from sandpool.controlplane.apiserver.response import Response
 from sandpool.controlplane.apiserver.server import ServerOptions
-from support.local_server import LocalServer, local_server
+from support.api.local_server import LocalServer, local_server
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -94,13 +94,13 @@ async def test_of_connections_that_say_nothing_the_oldest_gives_way(tmp_path: Pa
 
 
 class Slow:
-    """A runtime that answers when it is told to."""
+    """A runtime that answers on demand."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.go = asyncio.Event()
 
-    async def serve(self, call: Call, pod: bytes) -> Reply:
+    async def serve(self, call: Call, pod: bytes) -> Response:
         self.asked.set()
         await self.go.wait()
         raise RuntimeError("a bug")

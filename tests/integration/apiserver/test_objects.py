@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from sandpool.controlplane.apiserver.server import ServerOptions
-from support.local_server import LocalServer, local_server
+from support.api.local_server import LocalServer, local_server
 
 CORE = "/api/v1/namespaces/default"
 MAPS = f"{CORE}/configmaps"

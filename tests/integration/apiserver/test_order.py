@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -16,13 +16,14 @@ import msgspec
 import pytest
 
 from sandpool.controlplane.apiserver.connection import Connection
+from sandpool.kube.inline import InlineChange
 from sandpool.model import kinds
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.metadata import Key, Revision
-from sandpool.model.patches import Patch, json_patch, merge_patch
+from sandpool.model.patches import json_patch, merge_patch
 from sandpool.model.sandbox import Sandbox
-from support.local_objects import claim, sandbox
-from support.local_server import LocalServer, local_server
+from support.api.local_objects import claim, sandbox
+from support.api.local_server import LocalServer, local_server
 
 PATH = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/default/sandboxclaims"
 NOISE = ("noise-1", "noise-2", "noise-3")
@@ -36,36 +37,35 @@ CLIENTS, EACH = 10, 12
 
 
 @dataclass
-class Grant:
+class Binding:
     """The sandbox of a claim's own name, as it was made."""
 
-    sandbox: Key
-    revision: Revision
+    changes: Sequence[InlineChange]
     status: Mapping[str, Any]
-    transfer: Patch = TRANSFER
     annotations: Mapping[str, str] = field(default_factory=dict)
 
-    def decided(self, created: Revision, taken: Revision, bound: Revision) -> None: ...
+    def submitted(self, created: Revision, changed: Sequence[Revision], final: Revision) -> None: ...
 
-    def landed(self, claim: SandboxClaim, sandbox: Sandbox) -> None: ...
+    def committed(self, final: SandboxClaim, changed: Sequence[Sandbox]) -> None: ...
 
-    def dropped(self) -> None: ...
+    def abandoned(self) -> None: ...
 
 
 class Members:
     def __init__(self) -> None:
         self.revisions: dict[str, Revision] = {}
 
-    def pause(self, pool: Key) -> float:
+    def delay(self, namespace: str, body: Mapping[str, Any]) -> float:
         return 0.001
 
-    def no_pause(self, pool: Key) -> None: ...
+    def overflow(self, namespace: str, body: Mapping[str, Any]) -> None: ...
 
-    def grant(self, claim: SandboxClaim) -> Grant | None:
-        name = claim.metadata.name
+    def creating(self, obj: SandboxClaim) -> Binding | None:
+        name = obj.metadata.name
         if name not in self.revisions:
             return None
-        return Grant(Key("default", name), self.revisions[name], {"sandbox": {"name": name}, "conditions": [READY]})
+        change = InlineChange(kinds.SANDBOXES, Key("default", name), self.revisions[name], TRANSFER)
+        return Binding((change,), {"sandbox": {"name": name}, "conditions": [READY]})
 
 
 class Tap:
@@ -192,7 +192,7 @@ async def a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[s
             members.revisions[name] = written.record.revision
         for name in NOISE:
             await server.objects.create(kinds.CLAIMS, "default", claim(name))
-        server.objects.outright.granter = members
+        server.objects.hooks.register(kinds.CLAIMS, members)
         with ExitStack() as ended:
             yield Stage(server, connections, handed, ended)
 
@@ -254,11 +254,11 @@ async def test_a_list_that_is_asked_for_meanwhile_does_not_tell_either(
         maker, reader = await stage.connect(), await stage.connect()
 
         def read() -> None:
-            while len(told) < 400 and not done.is_set():
+            while len(sent) < 400 and not done.is_set():
                 reader.ask("GET", PATH)
-                told.append(reader.answer())
+                sent.append(reader.answer())
 
-        told: list[int] = []
+        sent: list[int] = []
         done = asyncio.Event()
         reading = asyncio.create_task(asyncio.to_thread(read))
         await asyncio.to_thread(maker.make, names)

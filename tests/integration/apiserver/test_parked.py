@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandpool.controllers.claim.inline import awaited_pool
 from sandpool.controlplane.apiserver.limits import Limits
 from sandpool.controlplane.apiserver.server import ServerOptions
-from sandpool.kube.outright import Busy
+from sandpool.kube.inline import Refusal
 from sandpool.model import kinds
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.metadata import Key
-from support.local_server import Answered, LocalServer, local_server
-from support.tenants import Tenant, tenant
+from support.api.local_server import Answered, LocalServer, local_server
+from support.api.tenants import Tenant, tenant
 
 SEATS, PARKED, FLOOD = 40, 10, 60
 AFTER = 7
@@ -36,29 +37,29 @@ class Crowded:
         self.outside: list[Key] = []
         self.too_many = False
 
-    def pause(self, pool: Key) -> float:
-        if pool.name != "crowded":
+    def delay(self, namespace: str, body: Mapping[str, Any]) -> float:
+        pool = awaited_pool(namespace, body)
+        if pool is None or pool.name != "crowded":
             return 0.0
         self.paused.append(pool)
         return self._seconds
 
-    def no_pause(self, pool: Key) -> Busy | None:
-        if pool.name != "crowded":
+    def overflow(self, namespace: str, body: Mapping[str, Any]) -> Refusal | None:
+        pool = awaited_pool(namespace, body)
+        if pool is None or pool.name != "crowded":
             return None
         self.outside.append(pool)
-        return Busy(AFTER, "many wait")
+        return Refusal(AFTER, "cannot wait for a sandbox now: many wait")
 
-    def busy(self, claim: SandboxClaim) -> Busy | None:
-        return Busy(AFTER, "too many wait") if self.too_many else None
-
-    def grant(self, claim: SandboxClaim) -> None: ...
+    def creating(self, obj: SandboxClaim) -> Refusal | None:
+        return Refusal(AFTER, "cannot wait for a sandbox now: too many wait") if self.too_many else None
 
 
 @asynccontextmanager
-async def a_server(folder: Path, granter: Crowded) -> AsyncIterator[LocalServer]:
+async def a_server(folder: Path, hook: Crowded) -> AsyncIterator[LocalServer]:
     limits = Limits(requests=SEATS, graceful=0.1)
     async with local_server(folder, options=ServerOptions(limits=limits)) as server:
-        server.objects.outright.granter = granter
+        server.objects.hooks.register(kinds.CLAIMS, hook)
         yield server
 
 
@@ -72,12 +73,12 @@ def posting(by: LocalServer | Tenant, namespace: str) -> Post:
 
 
 @asynccontextmanager
-async def flooded(granter: Crowded, post: Post) -> AsyncIterator[list[Answered]]:
+async def flooded(hook: Crowded, post: Post) -> AsyncIterator[list[Answered]]:
     """So many claims of the crowded pool at once; the answers of those that are answered, while the others are kept waiting."""
-    tasks = [asyncio.create_task(post(f"c{number}", "crowded")) for number in range(FLOOD)]
+    tasks = [asyncio.ensure_future(post(f"c{number}", "crowded")) for number in range(FLOOD)]
     try:
         async with asyncio.timeout(60):
-            while sum(task.done() for task in tasks) + len(granter.paused) < FLOOD:
+            while sum(task.done() for task in tasks) + len(hook.paused) < FLOOD:
                 await asyncio.sleep(0.01)
         yield [task.result() for task in tasks if task.done()]
     finally:
@@ -87,13 +88,13 @@ async def flooded(granter: Crowded, post: Post) -> AsyncIterator[list[Answered]]
 
 
 async def test_claims_that_pause_leave_seats_for_what_can_be_served(tmp_path: Path) -> None:
-    granter = Crowded(600.0)
-    async with a_server(tmp_path, granter) as server:
+    hook = Crowded(600.0)
+    async with a_server(tmp_path, hook) as server:
         post = posting(server, "default")
-        async with flooded(granter, post) as answers:
-            assert len(granter.paused) == PARKED
-            told = Counter((each.status, each.headers["Retry-After"], each.json["reason"]) for each in answers)
-            assert told == {(429, str(AFTER), "TooManyRequests"): FLOOD - PARKED}
+        async with flooded(hook, post) as answers:
+            assert len(hook.paused) == PARKED
+            refusals = Counter((each.status, each.headers["Retry-After"], each.json["reason"]) for each in answers)
+            assert refusals == {(429, str(AFTER), "TooManyRequests"): FLOOD - PARKED}
             assert {"many wait" in each.json["message"] for each in answers} == {True}
             assert (await post("b", "other")).status == 201, "claims of other pools are taken in"
             assert (await post("own", "crowded", env=ENV)).status == 201, "and those that wait for no member"
@@ -102,18 +103,18 @@ async def test_claims_that_pause_leave_seats_for_what_can_be_served(tmp_path: Pa
 
 
 async def test_tenants_share_how_many_may_pause(tmp_path: Path) -> None:
-    granter = Crowded(600.0)
-    async with a_server(tmp_path, granter) as server:
+    hook = Crowded(600.0)
+    async with a_server(tmp_path, hook) as server:
         greedy, modest = await tenant(server, "greedy"), await tenant(server, "modest")
-        async with flooded(granter, posting(greedy, "greedy")) as answers:
-            parked = len(granter.paused)
+        async with flooded(hook, posting(greedy, "greedy")) as answers:
+            parked = len(hook.paused)
             assert PARKED // 2 < parked < PARKED, "one alone has nearly all"
             assert {(each.status, each.headers["Retry-After"]) for each in answers} == {(429, str(AFTER))}
-            theirs = asyncio.create_task(posting(modest, "modest")("c", "crowded"))
+            theirs = asyncio.ensure_future(posting(modest, "modest")("c", "crowded"))
             async with asyncio.timeout(60):
-                while len(granter.paused) == parked and not theirs.done():
+                while len(hook.paused) == parked and not theirs.done():
                     await asyncio.sleep(0.01)
-            assert granter.paused[-1] == Key("modest", "crowded"), "there is room for another"
+            assert hook.paused[-1] == Key("modest", "crowded"), "there is room for another"
             for who in (greedy, modest):
                 assert (await posting(who, who.namespace)("b", "other")).status == 201
             theirs.cancel()
@@ -121,26 +122,26 @@ async def test_tenants_share_how_many_may_pause(tmp_path: Path) -> None:
 
 
 async def test_who_has_paused_makes_room(tmp_path: Path) -> None:
-    granter = Crowded(0.001)
-    async with a_server(tmp_path, granter) as server:
+    hook = Crowded(0.001)
+    async with a_server(tmp_path, hook) as server:
         post = posting(server, "default")
         for number in range(3 * PARKED):
             assert (await post(f"c{number}", "crowded")).status == 201
-        assert (len(granter.paused), granter.outside) == (3 * PARKED, [])
+        assert (len(hook.paused), hook.outside) == (3 * PARKED, [])
 
 
 @pytest.mark.parametrize("token", [None, "wrong"])
 async def test_nobody_learns_how_many_wait_before_it_has_said_who_it_is(tmp_path: Path, token: str | None) -> None:
-    granter = Crowded(600.0)
-    async with a_server(tmp_path, granter) as server:
+    hook = Crowded(600.0)
+    async with a_server(tmp_path, hook) as server:
         path = kinds.CLAIMS.path("default")
-        granter.too_many = True
+        hook.too_many = True
         assert (await server.request("POST", path, body("c", "other"), token=token)).status == 401
         known = await server.request("POST", path, body("c", "other"))
         assert (known.status, known.headers["Retry-After"]) == (429, str(AFTER))
-        async with flooded(granter, posting(server, "default")):
-            asked = len(granter.outside)
+        async with flooded(hook, posting(server, "default")):
+            asked = len(hook.outside)
             assert (await server.request("POST", path, body("c", "crowded"), token=token)).status == 401
-            assert len(granter.outside) == asked
+            assert len(hook.outside) == asked
             assert (await server.request("POST", path, body("c", "crowded"))).status == 429
         assert (await server.request("GET", path)).json["items"] == [], "and nothing is stored"

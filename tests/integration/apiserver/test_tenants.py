@@ -16,9 +16,9 @@ import pytest
 from sandpool.controlplane.apiserver.connection import Connection
 from sandpool.controlplane.apiserver.limits import Limits
 from sandpool.controlplane.apiserver.server import ServerOptions
-from support.local_server import LocalServer, local_server
-from support.tenants import Tenant, tenant
-from support.unread import Unread
+from support.api.local_server import LocalServer, local_server
+from support.api.tenants import Tenant, tenant
+from support.api.unread import Unread
 
 MB = 1_000_000
 
@@ -44,7 +44,7 @@ async def many(server: LocalServer, number: int, said: bytes, *, slow: bool = Fa
     """So many connections on which that was said, without the sockets. Nobody reads on them; those that are not slow hide it."""
     made: list[tuple[Connection, Unread]] = []
     for index in range(number):
-        connection, transport = Connection(server.server._house), Unread()
+        connection, transport = Connection(server.server.state), Unread()
         made.append((connection, transport))
         connection.connection_made(transport)
         transport.connection = connection if slow else None
@@ -150,7 +150,7 @@ async def test_a_flood_of_connections_that_say_nothing(tmp_path: Path) -> None:
     async with town(tmp_path) as here, AsyncExitStack() as stack:
         made: list[tuple[Connection, Unread]] = []
         for _ in range(Limits().connections + 100):
-            connection, transport = Connection(here.server.server._house), Unread()
+            connection, transport = Connection(here.server.server.state), Unread()
             connection.connection_made(transport)
             made.append((connection, transport))
         stack.callback(lambda: [connection.connection_lost(None) for connection, _ in made])
@@ -242,20 +242,20 @@ async def test_bodies_that_end_in_the_same_moment(tmp_path: Path, variables: int
     length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     async with town(tmp_path) as here:
         asked = here.greedy.head("POST", "/api/v1/namespaces/greedy/pods?dryRun=All", length) + body[:-1]
-        lines = [(Connection(here.server.server._house), Unread()) for _ in range(81)]
+        lines = [(Connection(here.server.server.state), Unread()) for _ in range(81)]
         for connection, transport in lines:
             connection.connection_made(transport)
-        *greedy, (modest, told) = lines
+        *greedy, (modest, sent) = lines
         try:
             for connection, _ in greedy:
                 connection.data_received(asked)
             async with asyncio.timeout(60):
-                while here.server.server._seats.shares.holds("greedy") < len(greedy):
+                while here.server.server.seats.shares.holds("greedy") < len(greedy):
                     await asyncio.sleep(0)
                 for connection, _ in greedy:
                     connection.data_received(body[-1:])
                 modest.data_received(here.modest.head("GET", f"{here.modest.maps}/none"))
-                while not told.written:
+                while not sent.written:
                     await asyncio.sleep(0)
                 answered = sum(bool(transport.written) for _, transport in greedy)
                 assert answered < 5 * (3000 // variables)
@@ -306,8 +306,8 @@ async def test_short_requests_that_take_long(tmp_path: Path, method: str, path: 
         assert made.status == 201
         whole = path if path.startswith(("/api/", "/openapi/")) else f"{here.greedy.maps}{path}"
         asked = here.greedy.head(method, whole, length) + body
-        lines = [(Connection(here.server.server._house), Unread()) for _ in range(15)]
-        *greedy, (modest, told) = lines
+        lines = [(Connection(here.server.server.state), Unread()) for _ in range(15)]
+        *greedy, (modest, sent) = lines
         for connection, transport in lines:
             connection.connection_made(transport)
         try:
@@ -315,7 +315,7 @@ async def test_short_requests_that_take_long(tmp_path: Path, method: str, path: 
                 connection.data_received(asked)
             modest.data_received(here.modest.head("GET", f"{here.modest.maps}/none"))
             async with asyncio.timeout(60):
-                while not told.written:
+                while not sent.written:
                     await asyncio.sleep(0)
                 assert sum(bool(transport.written) for _, transport in greedy) < 5
                 while not all(transport.written for _, transport in greedy):
@@ -349,7 +349,7 @@ async def test_long_lists_leave_room_between_their_pieces(tmp_path: Path) -> Non
     async with town(tmp_path) as here:
         for number in range(12):
             assert (await here.greedy.store(f"m{number}", 300_000)).status == 201
-        lists = [(Connection(here.server.server._house), Unread()) for _ in range(20)]
+        lists = [(Connection(here.server.server.state), Unread()) for _ in range(20)]
         for connection, transport in lists:
             connection.connection_made(transport)
         most = last = 0

@@ -15,12 +15,11 @@ from sandpool.controlplane.apiserver.streams.serving import PodStreams
 from sandpool.model import quantities
 from sandpool.model.kinds import NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
 from sandpool.model.usage import NODE_METRICS, POD_METRICS
-from sandpool.node.backend import Command
 from sandpool.node.kubelet.usage import UsageSampler
-from support.kubectl import Kubectl, kubectl_path
-from support.local_objects import pod
-from support.local_server import LocalServer, local_server
-from support.streaming import Stage, WatchedNode, now, real_pods
+from support.api.local_objects import pod
+from support.api.local_server import LocalServer, local_server
+from support.kube.kubectl import Kubectl, kubectl_path
+from support.node.streaming import Stage, WatchedNode, now, real_pods
 
 TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
 HOLDS = "x=$(head -c 30000000 /dev/zero | tr '\\0' x); while :; do :; done"
@@ -34,9 +33,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     await node.open()
     usage = UsageSampler(node.backend, SystemClock())
     try:
-        async with local_server(
-            tmp_path, options=ServerOptions(usage=usage), runtime=PodStreams(node, Command, now)
-        ) as server:
+        async with local_server(tmp_path, options=ServerOptions(usage=usage), runtime=PodStreams(node, now)) as server:
             await server.objects.create(NODES, "", {"metadata": {"name": "here", "labels": {"big": "no"}}})
             made = Stage(server, node)
             await made.pod("busy", HOLDS)

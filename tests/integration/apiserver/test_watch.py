@@ -16,7 +16,7 @@ from sandpool.controlplane.apiserver.limits import Limits
 from sandpool.controlplane.apiserver.server import ServerOptions
 from sandpool.model.kinds import CONFIG_MAPS
 from sandpool.model.patches import merge_patch
-from support.local_server import LocalServer, local_server
+from support.api.local_server import LocalServer, local_server
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1,application/json"}
@@ -197,7 +197,7 @@ async def test_who_does_not_read_is_cut_off_and_holds_nobody_up(tmp_path: Path) 
     limits = Limits(stalled=0.5)
     async with local_server(tmp_path, options=ServerOptions(limits=limits)) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port, ssl=server.tls(), limit=1024)
-        writer.transport.pause_reading()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
         request = f"GET {MAPS}?watch=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n\r\n"
         writer.write(request.encode())
         async with asyncio.timeout(10):

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from sandpool.app.controller_manager import ManagerOptions, Rate, _connected, _elector, serve
+from sandpool.app.controller_manager import ManagerOptions, Rate, connected, new_elector, serve
 from sandpool.app.server_tls import ServerTls
 from sandpool.base.clock import SystemClock
 from sandpool.install.preflight import CannotStart
@@ -27,8 +27,8 @@ from sandpool.model.kinds import LEASES, PODS, SANDBOXES
 from sandpool.model.patches import merge_patch
 from sandpool.telemetry.metrics import Metrics
 from sandpool.telemetry.pages import Address
-from support.local_server import LocalServer, local_server
-from support.scripted_peer import answer, hang, scripted_peer
+from support.api.local_server import LocalServer, local_server
+from support.network.scripted_peer import answer, hang, scripted_peer
 
 BRIEF = Terms(duration=3, renew=2, retry=0.2)
 
@@ -244,14 +244,14 @@ async def test_a_renewal_never_waits_for_connections_that_writes_have_filled() -
     async with scripted_peer(*[hang(done)] * in_flight, answer(lease), answer(lease)) as peer:
         options = ManagerOptions(rate=Rate(in_flight=in_flight))
         config = Config(Cluster(peer.url), User())
-        async with _connected(config, options, SystemClock(), Metrics(), {}) as apis:
+        async with connected(config, options, SystemClock(), Metrics(), {}) as apis:
             writes = [
                 asyncio.create_task(apis.work.patch(PODS, f"p{number}", merge_patch({}), "default"))
                 for number in range(hanging)
             ]
             try:
                 await peer.asked(in_flight)
-                elector = _elector(options, config, apis, SystemClock(), Metrics())
+                elector = new_elector(options, config, apis, SystemClock(), Metrics())
                 assert elector is not None
                 await elector.acquire()
                 assert elector.leading

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from sandpool.app.controllers import Telling
+from sandpool.app.controllers import Observability
 from sandpool.app.local_cluster import LocalCluster, serve
 from sandpool.app.local_control import LocalControl
 from sandpool.app.local_options import LocalOptions
@@ -22,20 +22,20 @@ from sandpool.controlplane.api import LocalApi
 from sandpool.controlplane.data_dir import DataDir
 from sandpool.controlplane.namespaces import ensure_namespaces
 from sandpool.controlplane.objects.objects import Objects
-from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.log import MemoryLog
 from sandpool.controlplane.store.store import Store
 from sandpool.loop.lifetimes import first_error
 from sandpool.model.kinds import NODES, PODS
 from sandpool.node.backend import Changed
-from sandpool.node.runtimes.fake import HollowBackend
-from support.kubelet_node import a_pod
+from sandpool.node.runtimes.fake import FakeBackend
+from support.simulated.kubelet_node import a_pod
 
 
 class NoRoom(SandpoolError):
     pass
 
 
-class BadBackend(HollowBackend):
+class BadBackend(FakeBackend):
     """It cannot be opened."""
 
     async def open(self, changed: Changed) -> None:
@@ -53,14 +53,14 @@ async def an_api() -> AsyncIterator[LocalApi]:
         await store.close()
 
 
-def control(api: LocalApi, backend: HollowBackend) -> LocalControl:
-    return LocalControl(api, backend, SystemClock(), Telling(), random=Random(1).random)
+def control(api: LocalApi, backend: FakeBackend) -> LocalControl:
+    return LocalControl(api, backend, SystemClock(), Observability(), random=Random(1).random)
 
 
 async def test_it_is_ready_while_it_runs_and_only_then() -> None:
     stop = asyncio.Event()
     async with an_api() as api, asyncio.timeout(30):
-        parts = control(api, HollowBackend(SystemClock()))
+        parts = control(api, FakeBackend(SystemClock()))
         checks = parts.checks
         assert checks.keys() == {"kubelet", "controllers"}
         assert not any(check() for check in checks.values())
@@ -88,7 +88,7 @@ async def test_a_backend_that_cannot_be_opened_ends_it_with_its_error() -> None:
 async def test_a_stop_while_it_starts_is_heeded() -> None:
     stop = asyncio.Event()
     stop.set()
-    async with an_api() as api, asyncio.timeout(30), control(api, HollowBackend(SystemClock())).running(stop):
+    async with an_api() as api, asyncio.timeout(30), control(api, FakeBackend(SystemClock())).running(stop):
         pass
 
 

@@ -20,19 +20,17 @@ import msgspec
 import pytest
 
 from sandpool.app.local_cluster import LocalCluster, serve
-from sandpool.app.local_options import LocalOptions
-from sandpool.controllers.cache_transforms import Once
-from sandpool.controlplane import event_expiry as expiry
+from sandpool.app.local_options import LocalOptions, Retention
+from sandpool.controllers import cache_transforms
 from sandpool.controlplane.data_dir import DataDir
 from sandpool.controlplane.objects import matching, typed
-from sandpool.controlplane.store.history import Remember
-from sandpool.controlplane.store.store import Store
+from sandpool.controlplane.store.history import HistoryLimits
 from sandpool.controlplane.store.writer import Bounds
 from sandpool.kube.api import Api, EventType
-from sandpool.loop.events import EventRecorder, Restraint
+from sandpool.loop.events import Restraint
 from sandpool.model.kinds import PODS, POOLS, TEMPLATES
-from sandpool.telemetry.reconcile_history import Story
-from support.cluster import CLAIMS, claim
+from sandpool.telemetry.reconcile_history import ReconcileHistory
+from support.product.cluster import CLAIMS, claim
 
 WARM = 2
 HALF = 40
@@ -40,23 +38,21 @@ SLACK = 0.25
 """Part of what there was that may be there once more: the counts are taken while work goes on, and some bounds give way an eighth at a time."""
 
 
+LITTLE = Retention(
+    history=HistoryLimits(changes=256, size=384 * 1024),
+    log=Bounds(window=256),
+    event_bytes=8 * 1024,
+    events=Restraint(remembered=8),
+    reconciles=lambda: ReconcileHistory(keys=16, entries=4, size=16 * 1024),
+)
+
+
 @pytest.fixture
-def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(Store.open.__func__.__kwdefaults__, "remember", Remember(changes=256, size=384 * 1024))  # type: ignore[attr-defined]
-    monkeypatch.setitem(EventRecorder.__init__.__kwdefaults__, "restraint", Restraint(remembered=8))
-    monkeypatch.setattr(Once.__init__, "__defaults__", (16,))
-    monkeypatch.setattr(Story.__init__, "__defaults__", (16, 4, 16 * 1024))
-    monkeypatch.setattr(expiry.EventExpiry.__init__, "__defaults__", (expiry.LIFETIME, 8 * 1024))
-    monkeypatch.setattr(Bounds.__init__, "__defaults__", tuple(_small(Bounds.__init__.__defaults__ or ())))
+def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables that save work: no option has their size."""
+    monkeypatch.setattr(cache_transforms, "MOST_VALUES", 16)
     for module in (typed, matching):
-        monkeypatch.setattr(module, "_REMEMBERED", 64)
-
-
-def _small(defaults: tuple[Any, ...]) -> Iterator[Any]:
-    """Of the store's log: a short window of revisions, whose deletions are remembered."""
-    window = Bounds().window
-    for value in defaults:
-        yield 256 if value == window else value
+        monkeypatch.setattr(module, "REMEMBERED", 64)
 
 
 @pytest.fixture
@@ -93,7 +89,7 @@ def census() -> Counter[str]:
 @asynccontextmanager
 async def a_cluster(folder: Path) -> AsyncIterator[LocalCluster]:
     stop, started = asyncio.Event(), asyncio.get_running_loop().create_future()
-    options = LocalOptions(DataDir(folder), backend="hollow")
+    options = LocalOptions(DataDir(folder), backend="hollow", retention=LITTLE)
     running = asyncio.create_task(serve(options, started.set_result, stop))
     try:
         yield await started
@@ -130,7 +126,8 @@ async def settled(api: Api) -> None:
                 return
 
 
-@pytest.mark.usefixtures("small_bounds", "no_collector")
+@pytest.mark.long
+@pytest.mark.usefixtures("small_tables", "no_collector")
 async def test_what_is_held_does_not_grow_with_the_number_of_claims(tmp_path: Path) -> None:
     async with asyncio.timeout(240), a_cluster(tmp_path) as cluster:
         container = {"name": "main", "image": "python"}

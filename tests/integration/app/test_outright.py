@@ -20,7 +20,7 @@ from sandpool.model.patches import merge_patch
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
-from support.cluster import CLAIMS as PATH
+from support.product.cluster import CLAIMS as PATH
 
 REPLICAS = 4
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from sandpool.app.local_cluster import LocalCluster, serve
 from sandpool.app.local_options import LocalOptions
@@ -24,7 +25,7 @@ async def pool(api: LocalApi, namespace: str, replicas: int) -> None:
     await api.create(POOLS, {"metadata": {"name": "python"}, "spec": wanted}, namespace)
 
 
-async def until(api: LocalApi, resource: Resource[object], namespace: str, met: Callable[[list[object]], bool]) -> None:
+async def until(api: LocalApi, resource: Resource[Any], namespace: str, met: Callable[[list[Any]], bool]) -> None:
     async with api.watch(resource, namespace, initial=True) as events:
         async for _ in events:
             if met(list((await api.list(resource, namespace)).items)):
@@ -37,7 +38,7 @@ async def scenario(cluster: LocalCluster) -> None:
     await until(api, SANDBOXES, "greedy", lambda found: len(found) == 8)  # of nine one is left for others
     await pool(api, "modest", 0)
     await api.create(CLAIMS, {"metadata": {"name": "c"}, "spec": {"warmPoolRef": {"name": "python"}}}, "modest")
-    await until(api, CLAIMS, "modest", lambda found: all(claim.status.sandbox for claim in found))  # type: ignore[attr-defined]
+    await until(api, CLAIMS, "modest", lambda found: all(claim.status.sandbox for claim in found))
     assert len((await api.list(SANDBOXES, "greedy")).items) == 8
 
 

@@ -12,11 +12,10 @@ import pytest
 
 from sandpool.app.server_tls import RENEWED, ServerTls, certified
 from sandpool.kube.errors import ConfigError
-from sandpool.loop.serving_certificate import INTERVAL, CertificateFiles
-from sandpool.loop.tls_terms import read_terms
+from sandpool.loop.serving_tls import INTERVAL, CertificateFiles, read_terms
 from sandpool.telemetry.pages import Address, Bounds, CannotListen, Page, Pages
-from support.kube_certificates import Authority
-from support.manual_clock import ManualClock
+from support.clocks.manual_clock import ManualClock
+from support.kube.certificates import Authority
 
 HERE = Address("127.0.0.1", 0)
 FLAG = "--metrics-cert-dir"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from support.bench_root import ROOT
+from support.product.bench_root import ROOT
 
 from bench import pages  # isort: skip
-from bench.series import Series, read_all  # isort: skip
+from sandpool.load.series import Series, read_all  # isort: skip
 
 
 def quick(into: Path, *names: str, patience: float = 100) -> dict[str, Series]:
@@ -29,6 +29,7 @@ def quick(into: Path, *names: str, patience: float = 100) -> dict[str, Series]:
     return read_all(into)
 
 
+@pytest.mark.long
 def test_a_burst_a_refill_and_a_rollout(tmp_path: Path) -> None:
     found = quick(tmp_path, "local-burst", "local-refill", "local-rollout")
     assert set(found) == {"local-burst", "local-refill", "local-rollout"}

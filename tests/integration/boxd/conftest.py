@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.boxd_daemon import Daemon, boxd
+from support.network.boxd_daemon import Daemon, boxd
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from support.boxd_daemon import Daemon
+from support.network.boxd_daemon import Daemon
 
 FORM = {"Content-Type": "multipart/form-data; boundary=edge"}
 

@@ -7,11 +7,12 @@ import os
 import tarfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandpool.wire.frames import Frames
-from support.boxd_daemon import Daemon, boxd
+from support.network.boxd_daemon import Daemon, boxd
 
 F = "/box/v1/files"
 
@@ -199,7 +200,7 @@ def test_changes_are_told(box: Daemon) -> None:
     connection = box.connect()
     connection.request("GET", f"{F}/?watch&recursive", headers={"Authorization": "Bearer a-token-of-the-tests"})
     response = connection.getresponse()
-    frames, seen = Frames(), []
+    frames, seen = Frames(), list[Any]()
 
     def until(change: str, path: str) -> None:
         while not any((value["change"], value["path"]) == (change, path) for value in seen):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.wire.incarnation import sendable, started
-from support.boxd_daemon import Daemon, boxd
+from support.network.boxd_daemon import Daemon, boxd
 
 HEADER = "X-Sandbox-Incarnation"
 P = "/box/v1/processes"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sandpool.wire.frames import CONTENT_TYPE, Frames, Kind
-from support.boxd_daemon import TOKEN
+from support.network.boxd_daemon import TOKEN
 
 SPECS: list[dict[str, Any]] = [{}, {"stdin": True}, {"terminal": {"cols": 80, "rows": 24}}]
 LOOK = ["ls", "-l", "/proc/self/fd"]

@@ -13,7 +13,7 @@ import pytest
 
 from sandpool.wire.frames import Kind
 from sandpool.wire.websocket import Opcode, close_frame, frame
-from support.boxd_daemon import Attachment, Daemon, boxd, told
+from support.network.boxd_daemon import Attachment, Daemon, boxd, told
 
 P = "/box/v1/processes"
 
@@ -72,6 +72,19 @@ def test_starting_and_talking_on_one_connection(box: Daemon) -> None:
     assert (frames[0].kind, run.stdout, run.stderr, run.exit["code"]) == (Kind.STARTED, b"one\n", b"two\n", 3)
     taken = [frame.value["stdin"] for frame in frames if frame.kind is Kind.TAKEN]
     assert taken[:1] == [4], "input is acknowledged once the process has it"
+    stream.close()
+
+
+def test_who_still_sends_when_the_end_is_told_is_not_cut_off(box: Daemon) -> None:
+    """A connection that is closed with something unread is reset, and the end might be lost on the way."""
+    stream = talk(box)
+    stream.send(Kind.START, b'{"shell": "head -c 1 >/dev/null; exit 4", "stdin": true}')
+    for _ in range(6):
+        stream.send(Kind.STDIN, b"x" * 30_000)
+    assert told(stream.all()).exit["code"] == 4
+    assert stream.connection.recv(1) == b""
+    for _ in range(3):
+        stream.send(Kind.STDIN, b"x" * 30_000)
     stream.close()
 
 

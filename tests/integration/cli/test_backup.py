@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cluster import CLAIMS, Cluster, running_cluster, sandpool
+from support.product.cluster import CLAIMS, Cluster, running_cluster, sandpool
 
 
 def test_backup_and_restore_while_it_runs(tmp_path: Path) -> None:

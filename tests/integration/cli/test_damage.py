@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from support.cluster import Cluster, running_cluster, sandpool, stop
-from support.store_damage import execute, flip
+from support.product.cluster import Cluster, running_cluster, sandpool, stop
+from support.storage.damage import execute, flip
 
 CLAIM = "extensions.agents.x-k8s.io/sandboxclaims/default/{}"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sandpool.controlplane.data_dir import DataDir
-from support.cluster import COMMAND, Cluster
+from support.product.cluster import COMMAND, Cluster
 
 FILES = 256
 PODS = "/api/v1/namespaces/default/pods"

@@ -9,10 +9,10 @@ import pytest
 
 from sandpool.model.kinds import PODS, POOLS
 from sandpool.model.pool import SandboxWarmPool
-from support.cluster import Cluster, sandpool, stop
-from support.cluster_watch import became
-from support.first_pool import LOOK, SEEN
-from support.kubectl import Kubectl
+from support.kube.kubectl import Kubectl
+from support.node.first_pool import LOOK, SEEN
+from support.product.cluster import Cluster, sandpool, stop
+from support.product.cluster_watch import became
 
 
 def full(pools: dict[str, SandboxWarmPool], **sizes: int) -> bool:
@@ -31,7 +31,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 @pytest.mark.kubectl
 def test_python_runs_in_it(cluster: Cluster, tmp_path: Path) -> None:
     said = sandpool("up", *cluster.flag, "--port", "0", "--detach", "--backend", "namespaces").stderr
-    assert "Pool python: sandboxes are being made ready." in said
+    assert "Pool python: sandboxes are starting." in said
     assert "sandpool run python -- python3 -c 'print(6*7)'" in said
     became(cluster.data_dir, POOLS, lambda pools: full(pools, python=3))
     assert "pool        default/python: 3 of 3 ready" in sandpool("status", *cluster.flag).stdout

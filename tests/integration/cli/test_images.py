@@ -8,10 +8,10 @@ from typing import Any
 
 from sandpool.model.kinds import PODS
 from sandpool.model.pod import Pod
-from support.cluster import Cluster, running_cluster, sandpool
-from support.cluster_watch import became
-from support.image_files import MadeImage, file, write_oci_archive
-from support.program_image import image_of
+from support.images.files import MadeImage, file, write_oci_archive
+from support.images.program_image import image_of
+from support.product.cluster import Cluster, running_cluster, sandpool
+from support.product.cluster_watch import became
 
 SHELL = "/bin/sh"
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from support.cluster import COMMAND, Cluster, running_cluster
-from support.cluster import sandpool as command
-from support.own_terminal import on_a_terminal
+from support.node.own_terminal import on_a_terminal
+from support.product.cluster import COMMAND, Cluster, running_cluster
+from support.product.cluster import sandpool as command
 
 # It listens on loopback only, says how many bytes it was sent until the other side had said all, and that is all.
 COUNTER = """
@@ -72,7 +72,11 @@ def test_run_is_as_if_it_ran_here(env: dict[str, str]) -> None:
         (("run", "python", "--", "no-such-program"), 127, b"sh -c"),
         (("run", "python", "--", "/etc"), 126, b"chmod"),
         (("run", "python", "--time-limit", "200ms", "--", "sleep", "60"), 124, b"--time-limit"),
-        (("run", "python", "--cwd", "/no/such", "--", "true"), 127, b"cwd: '/no/such' does not exist; name a folder"),
+        (
+            ("run", "python", "--cwd", "/no/such", "--", "true"),
+            127,
+            b"cwd: '/no/such' does not exist; name a directory",
+        ),
         (("run", "nowhere", "--", "true"), 125, b"sandpool get pools"),
         (("run", "python"), 2, b"after --"),
         (("run", "python", "--no-stdin", "-t", "--", "true"), 2, b"contradicts"),
@@ -198,7 +202,7 @@ def test_files_by_pipes(env: dict[str, str], claim: str) -> None:
     assert sandpool(env, "cp", f"{claim}:piped", "-").stdout == data
     refused = sandpool(env, "cp", f"{claim}:piped", "-", "--max-size", "1Ki")
     assert (refused.returncode, refused.stdout) == (1, b"")
-    assert b"more than the 1024 bytes" in refused.stderr
+    assert b"more than 1024 bytes; raise --max-size" in refused.stderr
     assert sandpool(env, "cp", "-", f"{claim}:piped", "--max-size", "1Ki", input=b"").returncode == 2
 
 
@@ -308,7 +312,7 @@ def test_a_terminal_is_as_it_was_also_when_the_sandbox_goes(env: dict[str, str])
 def test_without_a_terminal_a_shell_reads_lines(env: dict[str, str], claim: str) -> None:
     done = sandpool(env, "shell", claim, input=b"echo $((6*7)); exit 5\n")
     assert (done.returncode, done.stdout) == (5, b"42\n")
-    assert b"no terminal" in done.stderr
+    assert b"not a terminal" in done.stderr
 
 
 def test_a_suspended_sandbox_says_how_to_go_on(env: dict[str, str]) -> None:

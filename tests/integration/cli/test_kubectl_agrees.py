@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from sandpool.cli.main import run
-from support.cluster import Cluster, running_cluster
-from support.kubectl import Kubectl
+from support.kube.kubectl import Kubectl
+from support.product.cluster import Cluster, running_cluster
 
 pytestmark = pytest.mark.kubectl
 

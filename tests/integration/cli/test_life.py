@@ -13,7 +13,7 @@ import pytest
 
 from sandpool.base.errors import SandpoolError
 from sandpool.controlplane.data_dir import DataDir
-from support.cluster import COMMAND, Cluster, running_cluster, sandpool, stop
+from support.product.cluster import COMMAND, Cluster, running_cluster, sandpool, stop
 
 
 def test_up_status_down(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_up_status_down(tmp_path: Path) -> None:
         assert status["api"].startswith("https://127.0.0.1:")
     gone = sandpool("status", *cluster.flag, check=False)
     assert gone.returncode == 3
-    assert "no cluster runs" in gone.stderr
+    assert "no cluster is running" in gone.stderr
     assert sandpool("down", *cluster.flag, check=False).returncode == 3
 
 

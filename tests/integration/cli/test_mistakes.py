@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.controlplane.data_dir import DataDir
-from support.cluster import COMMAND, Cluster, running_cluster, sandpool, stop
+from support.product.cluster import COMMAND, Cluster, running_cluster, sandpool, stop
 
 
 def refused(*arguments: str, code: int = 1, **options: object) -> str:
@@ -88,10 +88,12 @@ def test_ports_that_are_taken(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         data = ("--data-dir", str(tmp_path / "data"), "--backend", "process")
         said = refused("up", "--detach", *data, "--port", port)
-        assert said.startswith(f"sandpool: it did not start: cannot listen on 127.0.0.1 port {port}: ")
+        assert said.startswith(f"sandpool: the cluster did not start: cannot listen on 127.0.0.1 port {port}: ")
         assert "--port (0 takes a free one)" in said
         said = refused("up", "--detach", *data, "--port", "0", "--router-port", port)
-        assert said.startswith(f"sandpool: it did not start: the router cannot listen on 127.0.0.1 port {port}: ")
+        assert said.startswith(
+            f"sandpool: the cluster did not start: the router cannot listen on 127.0.0.1 port {port}: "
+        )
         assert "--router-port (0 takes a free one)" in said
 
 
@@ -208,4 +210,4 @@ def test_a_disk_that_may_only_be_read(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     for command in (["up", "--port", "0"], ["up", "--port", "0", "--detach"]):
         assert "Read-only file system" in refused(*command, "--data-dir", str(data.root))
-    assert "no cluster runs" in refused("status", "--data-dir", str(data.root), code=3)
+    assert "no cluster is running" in refused("status", "--data-dir", str(data.root), code=3)

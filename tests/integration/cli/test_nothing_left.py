@@ -13,7 +13,7 @@ from sandpool.controlplane.data_dir import DataDir
 from sandpool.node import leftovers
 from sandpool.node.directory import installation_of
 from sandpool.node.leftovers import Leftovers
-from support.cluster import Cluster, running_cluster, sandpool, stop
+from support.product.cluster import Cluster, running_cluster, sandpool, stop
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control groups and mounts here")
 

@@ -15,7 +15,7 @@ from sandpool.cli.main import run
 from sandpool.model.kinds import TEMPLATES
 from sandpool.model.labels import pool_selector
 from sandpool.node.runtimes.fake import START_ERROR
-from support.cluster import COMMAND, Cluster, running_cluster
+from support.product.cluster import COMMAND, Cluster, running_cluster
 
 SELECTOR = pool_selector("wrong")
 CLAIM = "sandboxclaim.extensions.agents.x-k8s.io"
@@ -130,7 +130,7 @@ def test_nothing_there_is_talk_not_data(sandpool: Sandpool) -> None:
         (("get",), 2, "sandpool get claims"),
         (("get", "claims", "-o", "xml"), 2, "jsonpath"),
         (("get", "claim", "a", "-A"), 2, "leave out -A"),
-        (("get", "claims", "-l", "a=b=c"), 1, "orrect"),
+        (("get", "claims", "-l", "a=b=c"), 1, "Fix the named field"),
         (("describe", "pool/nope"), 3, "sandpool get pools -A"),
         (("wait", "claim/nope", "--for=condition=Ready"), 3, "sandpool get claims -A"),
         (("wait", "claims", "--for=condition=Ready"), 2, "--selector"),
@@ -140,7 +140,7 @@ def test_nothing_there_is_talk_not_data(sandpool: Sandpool) -> None:
         (("release", "pool/python"), 2, "only claims"),
         (("suspend", "nope"), 3, "sandpool get claims -A"),
         (("pool", "scale", "nope", "3"), 3, "sandpool get pools -A"),
-        (("pool", "scale", "python", "-1"), 2, "from 0 on"),
+        (("pool", "scale", "python", "-1"), 2, "0 or more"),
         (("pool", "create", "x"), 2, "--image"),
         (("pool", "create", "X_Y", "--image", "i"), 2, "name of a pool"),
         (("pool", "create", "x", "--template", "nope"), 3, "sandpool get templates -A"),
@@ -152,7 +152,7 @@ def test_nothing_there_is_talk_not_data(sandpool: Sandpool) -> None:
         (("logs", "nope"), 3, "sandpool get claims -A"),
         (("port-forward", "nope", "80"), 3, "sandpool get claims -A"),
         (("port-forward", "nope"), 2, "LOCAL:REMOTE"),
-        (("ls", "--kubeconfig", "/no/such"), 2, "keep one"),
+        (("ls", "--kubeconfig", "/no/such"), 2, "use only one"),
     ],
 )
 def test_every_mistake_ends_with_what_to_do(
@@ -187,7 +187,7 @@ def test_describe_tells_what_to_do(sandpool: Sandpool) -> None:
     done = sandpool("suspend", "mine")
     assert (done.out, done.err) == ("mine\n", would.err)
     said = sandpool("describe", "claim", "mine").out
-    assert "What to do:\n  - `sandpool resume claim/mine -n default` brings it back\n" in said
+    assert "What to do:\n  - `sandpool resume claim/mine -n default` resumes it\n" in said
     assert sandpool("ls").out.splitlines()[1].split()[1] == "Suspended"
     assert sandpool("resume", "claim/mine").out == "claim/mine\n"
     assert sandpool("ls").out.splitlines()[1].split()[1] == "Ready"
@@ -203,7 +203,7 @@ def test_pools(sandpool: Sandpool) -> None:
     done = sandpool("pool", "rollout", "status", "tools")
     assert (done.code, done.out) == (0, "pool tools: 1 of 1 ready\n")
     scaled = sandpool("pool", "scale", "tools", "2")
-    assert (scaled.out, "1 before, 2 now" in scaled.err) == ("tools\n", True)
+    assert (scaled.out, "scaled from 1 to 2" in scaled.err) == ("tools\n", True)
     assert sandpool("pool", "rollout", "status", "tools").out == "pool tools: 2 of 2 ready\n"
     assert sandpool("pool", "rollout", "status", "tools", "--no-watch").code == 0
 
@@ -240,7 +240,7 @@ def test_a_pod_that_cannot_start_is_told_with_its_reason(cluster: Cluster, sandp
     assert sandpool("wait", "pool/wrong", "--for=condition=Healthy=False", "--timeout", "60s").code == 0
     for command in (("why", "pool/wrong"), ("describe", "pool/wrong")):
         assert "container main waits: ImagePullBackOff: " in sandpool(*command).out, command
-    assert "Look at the image's name" in sandpool("describe", "pool/wrong").out
+    assert "Check the image's name" in sandpool("describe", "pool/wrong").out
     late = sandpool("claim", "wrong", "--timeout", "8s")
     assert late.code == 4
     assert "container main waits: ImagePullBackOff: " in late.err

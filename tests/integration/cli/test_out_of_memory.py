@@ -21,7 +21,7 @@ import yaml
 from sandpool.controlplane.data_dir import DataDir
 from sandpool.controlplane.memory_pressure import SELDOM
 from sandpool.kube.local_discovery import Running
-from support.cluster import COMMAND, Cluster, stop
+from support.product.cluster import COMMAND, Cluster, stop
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 SLACK = 200 << 20
@@ -37,7 +37,7 @@ class Client:
         config = yaml.safe_load((data_dir / "kubeconfig").read_text())
         self._token = config["users"][0]["user"]["token"]
         self._where = urlsplit(running.api)
-        self._tls = ssl._create_unverified_context()
+        self._tls = ssl.create_default_context(cafile=str(data_dir / "access" / "ca.crt"))
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
         assert self._where.hostname is not None
@@ -130,7 +130,7 @@ def test_a_detached_one_starts_again_by_itself(tmp_path: Path) -> None:
         limit(before.pid, SLACK)
         deadline = time.monotonic() + LONGEST
         numbers = count()
-        while "It starts again in" not in log.read_text():
+        while "It restarts in" not in log.read_text():
             client.ask("POST", MAPS, named(f"map-{next(numbers)}", 500_000))
             assert time.monotonic() < deadline, log.read_text()
         limit(before.pid, None)

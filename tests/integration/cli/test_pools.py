@@ -21,9 +21,9 @@ from sandpool.model.patches import merge_patch
 from sandpool.model.pod import Pod
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.sandbox import Sandbox
-from support.cluster import Cluster, claim, running_cluster, sandpool, stop
-from support.cluster_watch import the_api, until
-from support.manifests import POOL, TEMPLATE
+from support.api.manifests import POOL, TEMPLATE
+from support.product.cluster import Cluster, claim, running_cluster, sandpool, stop
+from support.product.cluster_watch import the_api, until
 
 
 def full(pools: dict[str, SandboxWarmPool]) -> bool:

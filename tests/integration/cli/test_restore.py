@@ -10,9 +10,9 @@ import yaml
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS, PODS, POOLS, SANDBOXES, TEMPLATES
-from support.cluster import claim, running_cluster, sandpool
-from support.cluster_watch import the_api, until
-from support.manifests import POOL, TEMPLATE
+from support.api.manifests import POOL, TEMPLATE
+from support.product.cluster import claim, running_cluster, sandpool
+from support.product.cluster_watch import the_api, until
 
 
 def bound(claim: SandboxClaim) -> bool:

@@ -10,7 +10,7 @@ from sandpool.controlplane.router_pod import POD
 from sandpool.kube.errors import NotFound
 from sandpool.model.kinds import PODS, SERVICES
 from sandpool.wire.router_service import NAMESPACE, SERVICE
-from support.cluster import Cluster, stop
+from support.product.cluster import Cluster, stop
 
 
 def test_it_tells_the_truth_after_a_crash(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from sandpool.model.kinds import PODS
-from support.cluster import running_cluster
-from support.cluster_watch import became
-from support.first_pool import LOOK, SEEN
-from support.kubectl import Kubectl
-from support.nobody import Nobody
-from support.nobody import nobody as a_user
-from support.ordinary_user import NOBODY
+from support.kube.kubectl import Kubectl
+from support.node.first_pool import LOOK, SEEN
+from support.product.cluster import running_cluster
+from support.product.cluster_watch import became
+from support.product.nobody import Nobody
+from support.product.nobody import nobody as a_user
+from support.product.ordinary_user import NOBODY
 
 DEMO = Path(__file__).parents[3] / "examples/demo.py"
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -40,7 +40,7 @@ def test_an_ordinary_user_can_run_it(nobody: Nobody) -> None:
         classes = json.loads(nobody.sandpool("get", "runtimeclass", "namespaces", "-o", "json").stdout)
         enforced = classes["metadata"]["annotations"]["sandpool.dev/enforced"].split(",")
         assert unheld == [name for name in ("cpu", "memory", "pids", "storage") if name not in enforced]
-        assert ("NOT HELD on this machine: limits of " in said) == bool(unheld), said
+        assert ("NOT ENFORCED on this machine: limits of " in said) == bool(unheld), said
         assert ("CPU" in said, "memory" in said) == ("cpu" in unheld, "memory" in unheld), said
         assert ("not held" in nobody.sandpool("status").stdout) == bool(unheld)
         nobody.sandpool("backup", str(nobody.home / "backup.db"))

@@ -15,9 +15,9 @@ from sandpool.cli.main import run
 from sandpool.model.claim import BoundSandbox
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS, POOLS, TEMPLATES
-from support.cluster import Cluster, claim, running_cluster, sandpool
-from support.cluster_watch import the_api, until
-from support.manifests import POOL, TEMPLATE
+from support.api.manifests import POOL, TEMPLATE
+from support.product.cluster import Cluster, claim, running_cluster, sandpool
+from support.product.cluster_watch import the_api, until
 
 TRIES = 500
 
@@ -81,7 +81,7 @@ def test_the_story_of_a_claim_and_of_what_it_got(tmp_path: Path, why: Callable[.
 
         cluster.request("DELETE", CLAIMS.path("default", "mine"))
         after = why("claim/mine", *cluster.flag)
-        assert after.out.startswith("claim default/mine: there is none now\n")
+        assert after.out.startswith("claim default/mine: it does not exist now\n")
         assert "woken by SandboxClaim" in after.out
 
 
@@ -96,5 +96,5 @@ def test_what_it_says_when_there_is_nothing_to_tell(tmp_path: Path, why: Callabl
         cluster.create_claim("idle")
         idle = why("claim/idle", *cluster.flag)
         assert idle.code == 0
-        assert idle.out.startswith("claim default/idle\npool default/python: there is none now\n")
+        assert idle.out.startswith("claim default/idle\npool default/python: it does not exist now\n")
         assert "runs no controllers. Start it without `--backend none`" in idle.err

@@ -16,9 +16,9 @@ from sandpool.base.clock import SystemClock
 from sandpool.kube.http import connect
 from sandpool.kube.kubeconfig import load_kubeconfig
 from sandpool.model.kinds import CLAIMS, NAMESPACES
-from support.agent_sandbox_sdk import FLAVOURS, SCENARIOS, Sdk, warm
-from support.cluster import running_cluster
-from support.kube_stage import User
+from support.kube.stage import User
+from support.product.cluster import running_cluster
+from support.upstream.agent_sandbox_sdk import FLAVOURS, SCENARIOS, Sdk, warm
 
 PROGRAM = """
 import sys

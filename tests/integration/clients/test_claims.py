@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from support.cluster import Cluster, claim, running_cluster
-from support.manifests import POOL, TEMPLATE
+from support.api.manifests import POOL, TEMPLATE
+from support.product.cluster import Cluster, claim, running_cluster
 
 kubernetes = pytest.importorskip("kubernetes")
 
@@ -20,15 +20,6 @@ EXTENSIONS = ("extensions.agents.x-k8s.io", "v1beta1", "default")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running_cluster(tmp_path_factory.mktemp("cluster") / "data") as cluster:
         yield cluster
-
-
-@pytest.fixture
-def client(cluster: Cluster) -> Iterator[object]:
-    configuration = kubernetes.client.Configuration()
-    kubernetes.config.load_kube_config(str(cluster.data_dir / "kubeconfig"), client_configuration=configuration)
-    with kubernetes.client.ApiClient(configuration) as client:
-        yield client
-        client.rest_client.pool_manager.clear()
 
 
 def ready(item: dict[str, Any]) -> bool:

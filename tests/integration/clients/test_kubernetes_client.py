@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from support.cluster import Cluster, claim, running_cluster
-from support.manifests import POD
+from support.api.manifests import POD
+from support.product.cluster import Cluster, claim, running_cluster
 
 kubernetes = pytest.importorskip("kubernetes")
 
@@ -19,15 +19,6 @@ GROUP, VERSION, NAMESPACE, PLURAL = "extensions.agents.x-k8s.io", "v1beta1", "de
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running_cluster(tmp_path_factory.mktemp("cluster") / "data", "--backend", "none") as cluster:
         yield cluster
-
-
-@pytest.fixture
-def client(cluster: Cluster) -> Iterator[object]:
-    configuration = kubernetes.client.Configuration()
-    kubernetes.config.load_kube_config(str(cluster.data_dir / "kubeconfig"), client_configuration=configuration)
-    with kubernetes.client.ApiClient(configuration) as client:
-        yield client
-        client.rest_client.pool_manager.clear()
 
 
 def test_custom_objects(client: object) -> None:

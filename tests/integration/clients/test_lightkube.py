@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.cluster import Cluster, running_cluster
-from support.manifests import CLAIM
+from support.api.manifests import CLAIM
+from support.product.cluster import Cluster, running_cluster
 
 lightkube = pytest.importorskip("lightkube")
 
@@ -32,13 +32,13 @@ async def test_lightkube_creates_watches_patches_and_deletes(cluster: Cluster) -
         patched = await client.patch(ConfigMap, "settings", {"data": {"b": "2"}})
         assert patched.data == {"a": "1", "b": "2"}
         replaced = await client.replace(patched)
-        assert replaced.metadata.resourceVersion == patched.metadata.resourceVersion
-        assert [item.metadata.name async for item in client.list(ConfigMap)] == ["settings"]
+        assert replaced.metadata.resourceVersion == patched.metadata.resourceVersion  # type: ignore[union-attr]
+        assert [item.metadata.name async for item in client.list(ConfigMap)] == ["settings"]  # type: ignore[union-attr]
         (made,) = codecs.load_all_yaml(CLAIM)
         assert isinstance(made, claims)
         created = await client.create(made)
         async for event, item in client.watch(claims, fields={"metadata.name": "mine"}):
-            assert (event, item.metadata.uid) == ("ADDED", created.metadata.uid)
+            assert (event, item.metadata.uid) == ("ADDED", created.metadata.uid)  # type: ignore[union-attr]
             break
         await client.delete(claims, "mine")
         with pytest.raises(ApiError) as gone:

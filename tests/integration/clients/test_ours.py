@@ -6,8 +6,8 @@ import gc
 from pathlib import Path
 
 from sandpool.model.kinds import NAMESPACES
-from support.cluster import running_cluster
-from support.cluster_watch import became
+from support.product.cluster import running_cluster
+from support.product.cluster_watch import became
 
 
 def test_a_watch_that_is_left_leaves_no_connection_behind(tmp_path: Path) -> None:

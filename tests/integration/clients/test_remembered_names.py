@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support.cluster import Cluster, claim, running_cluster
+from support.product.cluster import Cluster, claim, running_cluster
 
 kubernetes = pytest.importorskip("kubernetes")
 

@@ -15,12 +15,12 @@ from sandpool.base.clock import SystemClock
 from sandpool.kube.http import connect
 from sandpool.kube.kubeconfig import load_kubeconfig
 from sandpool.model.kinds import NAMESPACES, PERSISTENT_VOLUME_CLAIMS
-from support.cluster import running_cluster
-from support.kube_stage import User
-from support.upstream_claims import CLAIM_SCENARIOS
-from support.upstream_parts import Scenario, body_of
-from support.upstream_pools import POOL_SCENARIOS, a_class_that_nobody_made, what_the_node_has
-from support.upstream_sandboxes import SANDBOX_SCENARIOS
+from support.kube.stage import User
+from support.product.cluster import running_cluster
+from support.upstream.claims import CLAIM_SCENARIOS
+from support.upstream.parts import Scenario, body_of
+from support.upstream.pools import POOL_SCENARIOS, a_class_that_nobody_made, what_the_node_has
+from support.upstream.sandboxes import SANDBOX_SCENARIOS
 
 SCENARIOS = {**SANDBOX_SCENARIOS, **CLAIM_SCENARIOS, **POOL_SCENARIOS}
 DOCUMENT = Path(__file__).parents[3] / "docs/reference/compatibility.md"

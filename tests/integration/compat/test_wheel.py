@@ -20,10 +20,10 @@ from k8s_agent_sandbox.exceptions import SandboxRequestError
 from k8s_agent_sandbox.models import SandboxDirectConnectionConfig
 
 from sandpool.model.kinds import CLAIMS, POOLS
-from support.agent_sandbox_sdk import FLAVOURS, Sdk, do
-from support.cluster import Cluster, running_cluster, sandpool
-from support.cluster_watch import became
-from support.kubectl import kubectl_path
+from support.kube.kubectl import kubectl_path
+from support.product.cluster import Cluster, running_cluster, sandpool
+from support.product.cluster_watch import became
+from support.upstream.agent_sandbox_sdk import FLAVOURS, Sdk, do
 
 ODD_NAMES = ("100% sure.txt", "a#b?c.txt", "é ü.txt", "a+b&c=d.txt", "deep/er/file.txt")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from integration.controllers.controlled import Controlled
 from sandpool.base.clock import LoopClock
 from sandpool.controllers.sandbox.controller import SandboxController
 from sandpool.controllers.sandbox.observe import Caches
@@ -27,11 +28,11 @@ from sandpool.model.patches import merge_patch
 from sandpool.model.pod import Pod
 from sandpool.model.resource import Resource
 from sandpool.model.sandbox import Sandbox
-from sandpool.telemetry.metrics import OUTCOMES, Metrics
-from sandpool.telemetry.reconcile_history import Story
-from support.counting_api import WRITES, CountingApi
-from support.flaky_api import FlakyApi
-from support.loop_cluster import START, a_cluster, half
+from sandpool.telemetry.metrics import Metrics
+from sandpool.telemetry.reconcile_history import ReconcileHistory
+from support.api.counting_api import CountingApi
+from support.api.flaky_api import FlakyApi
+from support.simulated.loop_cluster import START, a_cluster, half
 
 Body = dict[str, Any]
 KINDS: tuple[Resource[Any], ...] = (SANDBOXES, PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POOLS, CLAIMS)
@@ -42,13 +43,14 @@ NOT_READY = {"type": "Ready", "status": "False"}
 
 
 @dataclass
-class Cluster:
+class Cluster(Controlled):
+    kind = "sandbox"
     api: FlakyApi  # the user's and the kubelet's
     flaky: FlakyApi  # the controller's: a test decides what goes wrong
     counted: CountingApi  # around it
     clock: LoopClock
     metrics: Metrics
-    story: Story
+    story: ReconcileHistory
     controller: SandboxController
 
     # The user
@@ -114,24 +116,6 @@ class Cluster:
 
     # The watch of it all
 
-    async def settle(self, seconds: float = 0.01) -> None:
-        await asyncio.sleep(seconds)
-        await self.controller.loop.queue.drained()
-
-    @property
-    def writes(self) -> list[str]:
-        return [f"{made.verb} {made.resource}" for made in self.counted.calls if made.verb in WRITES]
-
-    @property
-    def refused(self) -> list[str]:
-        return [made.outcome for made in self.counted.calls if made.outcome != "ok"]
-
-    @property
-    def reconciles(self) -> int:
-        labels = [{"controller": "sandbox", "outcome": outcome} for outcome in OUTCOMES]
-        values = (self.metrics.registry.get_sample_value("sandpool_reconciles_total", label) for label in labels)
-        return int(sum(value or 0 for value in values))
-
     def told(self, name: str = "box") -> str:
         return "\n".join(map(str, self.story.of(("sandbox", Key("default", name)))))
 
@@ -154,7 +138,7 @@ async def controlled(
 ) -> AsyncIterator[Cluster]:
     """One life of the controller on a cluster that may outlive it. `tracked_only`: its caches see no pod without the
     tracking label."""
-    clock, metrics, story = LoopClock(START), Metrics(), Story()
+    clock, metrics, story = LoopClock(START), Metrics(), ReconcileHistory()
     flaky = FlakyApi(api)
     counted = CountingApi(flaky)
     caches: list[Cache[Any]] = [Cache(kind) for kind in KINDS]

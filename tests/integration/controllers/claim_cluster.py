@@ -14,6 +14,7 @@ from conformance.bodies import claim as claim_body
 from conformance.bodies import pod_spec
 from conformance.bodies import pool as pool_body
 from conformance.bodies import template as template_body
+from integration.controllers.controlled import Controlled
 from sandpool.base.clock import LoopClock
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.staleness import Staleness
@@ -37,12 +38,12 @@ from sandpool.model.patches import merge_patch
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
-from sandpool.telemetry.metrics import OUTCOMES, Metrics
-from sandpool.telemetry.reconcile_history import Story
-from support.counting_api import WRITES, CountingApi
-from support.faulty_api import FaultyApi
-from support.flaky_api import FlakyApi
-from support.loop_cluster import START, a_cluster, half
+from sandpool.telemetry.metrics import Metrics
+from sandpool.telemetry.reconcile_history import ReconcileHistory
+from support.api.counting_api import CountingApi
+from support.api.faulty_api import FaultyApi
+from support.api.flaky_api import FlakyApi
+from support.simulated.loop_cluster import START, a_cluster, half
 
 KINDS: tuple[Any, ...] = (CLAIMS, SANDBOXES, POOLS, TEMPLATES, NETWORK_POLICIES, NODES)
 READY = {"type": "Ready", "status": "True", "reason": "DependenciesReady", "message": "Pod is Ready"}
@@ -139,38 +140,19 @@ class World:
 
 
 @dataclass
-class Life(World):
+class Life(World, Controlled):
     """One life of the controller."""
 
+    kind = "claim"
     faulty: FaultyApi
     counted: CountingApi
     clock: LoopClock
     metrics: Metrics
-    story: Story
+    story: ReconcileHistory
     assigner: Assigner
     caches: Caches
     controller: ClaimController
     running: asyncio.Task[None]
-
-    async def settle(self, seconds: float = 0.01) -> None:
-        await asyncio.sleep(seconds)
-        await self.controller.loop.queue.drained()
-
-    @property
-    def writes(self) -> list[str]:
-        return [f"{made.verb} {made.resource}" for made in self.counted.calls if made.verb in WRITES]
-
-    @property
-    def refused(self) -> list[str]:
-        return [made.outcome for made in self.counted.calls if made.outcome != "ok"]
-
-    @property
-    def reconciles(self) -> int:
-        return int(sum(self.reconciled(outcome) for outcome in OUTCOMES))
-
-    def reconciled(self, outcome: str) -> float:
-        told = {"controller": "claim", "outcome": outcome}
-        return self.metrics.registry.get_sample_value("sandpool_reconciles_total", told) or 0
 
     @property
     def repairs(self) -> float:
@@ -198,7 +180,7 @@ async def a_claim_cluster(options: Options = Options()) -> AsyncIterator[Life]:
 @asynccontextmanager
 async def a_life(api: FlakyApi, options: Options = Options(), below: Api | None = None) -> AsyncIterator[Life]:
     """`below`: through which the controller calls instead of `api`."""
-    clock, metrics, story = LoopClock(START), Metrics(), Story()
+    clock, metrics, story = LoopClock(START), Metrics(), ReconcileHistory()
     assigner = Assigner(clock.monotonic)
     faulty = FaultyApi(below or api)
     counted = CountingApi(faulty)

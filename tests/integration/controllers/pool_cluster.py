@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from integration.controllers.controlled import Controlled
 from sandpool.base.clock import LoopClock
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Claimant, Woken
@@ -32,12 +33,12 @@ from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.resource import Resource
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.times import seconds
-from sandpool.telemetry.metrics import OUTCOMES, Metrics
-from sandpool.telemetry.reconcile_history import Story
-from support.counting_api import WRITES, CountingApi
-from support.faulty_api import FaultyApi
-from support.flaky_api import FlakyApi
-from support.loop_cluster import START, a_cluster, half
+from sandpool.telemetry.metrics import Metrics
+from sandpool.telemetry.reconcile_history import ReconcileHistory
+from support.api.counting_api import CountingApi
+from support.api.faulty_api import FaultyApi
+from support.api.flaky_api import FlakyApi
+from support.simulated.loop_cluster import START, a_cluster, half
 
 KINDS: tuple[Resource[Any], ...] = (POOLS, SANDBOXES, TEMPLATES, NETWORK_POLICIES, NODES)
 ROLLING = {"type": "RollingUpdate"}
@@ -45,14 +46,15 @@ RECREATE = {"type": "Recreate"}
 
 
 @dataclass
-class Cluster:
+class Cluster(Controlled):
+    kind = "pool"
     api: FlakyApi  # the user's, the kubelet's and the claims'
     flaky: FlakyApi  # the controller's
     faulty: FaultyApi  # around it: a test decides what goes wrong
     counted: CountingApi  # around it
     clock: LoopClock
     metrics: Metrics
-    story: Story
+    story: ReconcileHistory
     assigner: Assigner
     sandboxes: Cache[Sandbox]
     controller: PoolController
@@ -152,7 +154,7 @@ class Cluster:
         claimant = Claimant(Uid(claim), Key("default", claim))
         now = self.clock.now()
         decision = self.assigner.acquire(claimant, pool.metadata.uid, now, now)
-        return str(decision.member.key.name)
+        return str(decision.member.key.name)  # type: ignore[union-attr]
 
     # What happens in between
 
@@ -182,24 +184,6 @@ class Cluster:
 
     # The watch of it all
 
-    async def settle(self, time: float = 0.01) -> None:
-        await asyncio.sleep(time)
-        await self.controller.loop.queue.drained()
-
-    @property
-    def writes(self) -> list[str]:
-        return [f"{made.verb} {made.resource}" for made in self.counted.calls if made.verb in WRITES]
-
-    @property
-    def refused(self) -> list[str]:
-        return [made.outcome for made in self.counted.calls if made.outcome != "ok"]
-
-    @property
-    def reconciles(self) -> int:
-        labels = [{"controller": "pool", "outcome": outcome} for outcome in OUTCOMES]
-        values = (self.metrics.registry.get_sample_value("sandpool_reconciles_total", label) for label in labels)
-        return int(sum(value or 0 for value in values))
-
     def told(self, name: str = "p") -> str:
         return "\n".join(map(str, self.story.of(("pool", Key("default", name)))))
 
@@ -225,7 +209,7 @@ async def a_pool_cluster(options: Options = Options()) -> AsyncIterator[Cluster]
 @asynccontextmanager
 async def controlled(api: FlakyApi, options: Options = Options(), seed: int = 1) -> AsyncIterator[Cluster]:
     """One life of the controller on a cluster that may outlive it."""
-    clock, metrics, story, woken = LoopClock(START), Metrics(), Story(), list[Claimant]()
+    clock, metrics, story, woken = LoopClock(START), Metrics(), ReconcileHistory(), list[Claimant]()
     flaky = FlakyApi(api)
     faulty = FaultyApi(flaky)
     counted = CountingApi(faulty)
@@ -236,7 +220,7 @@ async def controlled(api: FlakyApi, options: Options = Options(), seed: int = 1)
     def wake(claims: Woken) -> None:
         woken.extend(claims)
 
-    Feed(assigner, staleness, *(caches[kind] for kind in (SANDBOXES, POOLS, TEMPLATES, NODES)), wake).connect()
+    Feed(assigner, staleness, *(caches[kind] for kind in (SANDBOXES, POOLS, TEMPLATES, NODES)), wake).connect()  # type: ignore[arg-type, call-arg]
     controller = PoolController(
         Writes(counted, caches.values()),
         Caches(*(caches[kind] for kind in (POOLS, SANDBOXES, TEMPLATES, NETWORK_POLICIES))),

@@ -7,19 +7,19 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from sandpool.kube.api import WRITES
 from sandpool.model.kinds import CLAIMS
 from sandpool.model.metadata import Uid
-from sandpool.node.runtimes.fake import HollowOptions
-from support.control_plane import ROUND_TRIP, ControlPlane, a_control_plane
-from support.counting_api import WRITES
-from support.virtual_loop import run_virtually
+from sandpool.node.runtimes.fake import FakeOptions
+from support.clocks.virtual_loop import run_virtually
+from support.simulated.control_plane import ROUND_TRIP, ControlPlane, a_control_plane
 
 MOST_WRITES = 8  # per claim, the refill included, and the status of its pool not, which one write tells for many claims
 POOL_STATUS = ("pool", "patch_status", "sandboxwarmpools")
 QUIET = 40.0  # virtual seconds after which nothing is left to be told
 
 
-def virtually(work: Callable[[ControlPlane], Awaitable[None]], hollow: HollowOptions = HollowOptions()) -> None:
+def virtually(work: Callable[[ControlPlane], Awaitable[None]], hollow: FakeOptions = FakeOptions()) -> None:
     async def main() -> None:
         async with a_control_plane(hollow) as plane:
             await plane.template()
@@ -172,4 +172,4 @@ def test_filling_a_pool_costs_two_posts_and_one_status_per_member(start: tuple[f
         assert sums["pool", "patch_status", "sandboxwarmpools"] <= 25  # at most one in a second
         assert plane.reconciles("sandbox") == 200  # to make the pod, and when it serves
 
-    virtually(work, HollowOptions(start=start))
+    virtually(work, FakeOptions(start=start))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,9 @@ from sandpool.model import labels
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import find
 from sandpool.model.kinds import CLAIMS, NETWORK_POLICIES, NODES, POOLS, SANDBOXES, TEMPLATES
+from sandpool.model.metadata import Key
 from sandpool.model.patches import merge_patch
-from support.loop_cluster import a_cluster
+from support.simulated.loop_cluster import a_cluster
 
 pytestmark = pytest.mark.looptime
 
@@ -78,7 +80,7 @@ async def test_a_cold_start_from_empty_to_ready() -> None:
     ],
     ids=["env", "volumes"],
 )
-async def test_what_a_warm_one_cannot_have_starts_cold_and_leaves_the_pool_alone(asks: dict[str, object]) -> None:
+async def test_what_a_warm_one_cannot_have_starts_cold_and_leaves_the_pool_alone(asks: dict[str, Any]) -> None:
     async with a_claim_cluster() as life:
         await life.template(envVarsInjectionPolicy="Allowed", volumeClaimTemplatesPolicy="Allowed")
         await life.pool()
@@ -89,6 +91,19 @@ async def test_what_a_warm_one_cannot_have_starts_cold_and_leaves_the_pool_alone
         untouched = await life.sandbox("m0")
         assert untouched is not None
         assert labels.WARM_POOL in untouched.metadata.labels
+
+
+async def test_a_transfer_is_announced_when_it_is_sent_and_a_cold_start_is_not() -> None:
+    announced: list[Key] = []
+    async with a_claim_cluster() as life:
+        life.controller.transfers.subscribe(announced.append)
+        await life.furnish(1)
+        await life.settle()
+        for name in ("a", "b"):
+            await life.claim(name)
+        await life.settle()
+        assert [await life.has(name) for name in ("a", "b")] == ["m0", "b"]
+    assert announced == [Key("default", "m0")]
 
 
 async def test_two_members_three_claims() -> None:
@@ -117,7 +132,7 @@ async def test_a_claim_waits_for_a_member_that_warms_and_is_woken_by_it() -> Non
 
 
 async def test_a_long_wait_is_told_and_ends_in_a_cold_start() -> None:
-    async with a_claim_cluster(Options(patience=10, tell_after=2)) as life:
+    async with a_claim_cluster(Options(patience=10, report_after=2)) as life:
         await life.furnish(0)
         await life.member("m0", ready=False)
         await life.settle()
@@ -296,7 +311,7 @@ async def test_a_predecessor_of_the_name_is_waited_for() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_what_can_never_be_done_is_told_once_and_not_tried_again(asks: dict[str, object], reason: str) -> None:
+async def test_what_can_never_be_done_is_told_once_and_not_tried_again(asks: dict[str, Any], reason: str) -> None:
     async with a_claim_cluster() as life:
         await life.furnish(1)
         await life.claim(**asks)
@@ -304,7 +319,7 @@ async def test_what_can_never_be_done_is_told_once_and_not_tried_again(asks: dic
         assert await life.said() == ("False", reason)
         assert await life.events() == [("Warning", reason)]
         assert len(life.writes) == 1
-        await life.edit(**dict.fromkeys(asks))
+        await life.edit(**dict.fromkeys(asks))  # type: ignore[arg-type]
         await life.settle()
         assert await life.said() == IS_READY
 
@@ -572,7 +587,7 @@ async def test_a_status_ahead_of_the_sandbox_cache_gets_no_second_sandbox() -> N
         await life.api.patch(SANDBOXES, "m1", merge_patch({"metadata": {"ownerReferences": [owner(claim)]}}), "default")
         bound = {"sandbox": {"name": "m1", "podIPs": ["10.0.0.1"]}}
         told = await life.api.patch_status(CLAIMS, "other", merge_patch({"status": bound}), "default")
-        life.caches.claims.learn(told)
+        life.caches.claims.upsert(told)
         await life.settle()
         assert await life.has("other") == "m1"
         assert await life.owned(claim) == ["m1"]
@@ -590,4 +605,4 @@ async def test_nothing_is_remembered_of_a_claim_that_is_gone() -> None:
         for name in ("c", "waits"):
             await life.api.delete(CLAIMS, name, "default")
         await life.settle()
-        assert len(life.controller._memory) == 0
+        assert len(life.controller.memory) == 0

@@ -29,7 +29,7 @@ async def test_a_bound_sandbox_that_cannot_be_read_stays_the_claims() -> None:
         fault = life.faulty.on("get", "sandboxes", times=3).refuse(InternalError("broken"))
         told = await life.api.patch_status(CLAIMS, "other", merge_patch({"status": bound}), "default")
         life.counted.clear()
-        life.caches.claims.learn(told)
+        life.caches.claims.upsert(told)
         for _ in range(100):
             if fault.met == 3:
                 break

@@ -12,7 +12,7 @@ from sandpool.kube.errors import NotFound
 from sandpool.model.kinds import CLAIMS, SANDBOXES
 from sandpool.model.patches import merge_patch
 from sandpool.model.times import seconds
-from support.loop_cluster import START, a_cluster
+from support.simulated.loop_cluster import START, a_cluster
 
 pytestmark = pytest.mark.looptime
 
@@ -287,7 +287,7 @@ async def test_whoever_is_behind_deletes_nothing_that_came_later() -> None:
         }  # fmt: skip
         await life.member("m9")
         owned = merge_patch({"metadata": {"ownerReferences": [reference]}})
-        life.caches.sandboxes.learn(await life.api.patch(SANDBOXES, "m9", owned, "default"))
+        life.caches.sandboxes.upsert(await life.api.patch(SANDBOXES, "m9", owned, "default"))
         await life.settle(1)
         assert await life.sandbox("m9") is not None
         assert await life.has() == "m9"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -24,8 +26,8 @@ from sandpool.model import labels
 from sandpool.model.kinds import CLAIMS, NODES, SANDBOXES, TEMPLATES
 from sandpool.model.metadata import Key
 from sandpool.model.patches import merge_patch
-from support.flaky_api import FlakyApi
-from support.loop_cluster import a_cluster
+from support.api.flaky_api import FlakyApi
+from support.simulated.loop_cluster import a_cluster
 
 pytestmark = pytest.mark.looptime
 
@@ -125,9 +127,9 @@ async def test_a_creation_left_open_keeps_the_claim_from_a_warm_one() -> None:
         life.faulty.on("get", "sandboxes").hold(gate).refuse(Unreachable("cut"))
         life.api.flow.clear()  # of the creation the watch will say nothing
         claim = await life.claim()
-        life.caches.claims.learn(claim)
+        life.caches.claims.upsert(claim)
         await asyncio.sleep(0.01)
-        life.caches.sandboxes.learn(await life.member("m0"))
+        life.caches.sandboxes.upsert(await life.member("m0"))
         assert life.caches.sandboxes.get(Key("default", "c")) is None
         gate.set()
         await life.settle(1)
@@ -148,11 +150,11 @@ async def test_a_transfer_left_open_keeps_the_claim_from_another_member() -> Non
         before = life.caches.sandboxes.get(Key("default", "m0"))
         life.api.flow.clear()
         claim = await life.claim()
-        life.caches.claims.learn(claim)
+        life.caches.claims.upsert(claim)
         await asyncio.sleep(0.01)
         assert life.caches.sandboxes.get(Key("default", "m0")) is before, "nobody told us"
         drained = await life.api.create(NODES, {"metadata": {"name": "n1"}, "spec": {"unschedulable": True}})
-        life.caches.nodes.learn(drained)
+        life.caches.nodes.upsert(drained)
         gate.set()
         await life.settle(1)
         assert await life.owned(claim) == ["m0"]
@@ -192,20 +194,27 @@ async def test_what_the_server_refuses_is_told_and_tried_again() -> None:
         assert (await life.events()).count(("Warning", "ReconcilerError")) == 1
 
 
+@asynccontextmanager
+async def transfer_under_way(life: Life) -> AsyncIterator[None]:
+    """A claim's member is about to be handed over; of what happens meanwhile the watch says nothing."""
+    gate = asyncio.Event()
+    life.faulty.on("patch", "sandboxes").hold(gate)
+    await life.claim()
+    await asyncio.sleep(0.01)
+    life.api.flow.clear()
+    yield
+    gate.set()
+    await life.settle(0.1)
+
+
 async def test_somebody_else_takes_the_member() -> None:
     """The next one is taken, in the same reconcile; the transfer that failed changed nothing."""
     async with a_claim_cluster() as life:
         await life.furnish(2)
         await life.settle()
-        gate = asyncio.Event()
-        life.faulty.on("patch", "sandboxes").hold(gate)
-        await life.claim()
-        await asyncio.sleep(0.01)
-        life.api.flow.clear()
-        other = {"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "other", "controller": True}
-        await life.api.patch(SANDBOXES, "m0", merge_patch({"metadata": {"ownerReferences": [other]}}), "default")
-        gate.set()
-        await life.settle(0.1)
+        async with transfer_under_way(life):
+            other = {"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "other", "controller": True}
+            await life.api.patch(SANDBOXES, "m0", merge_patch({"metadata": {"ownerReferences": [other]}}), "default")
         assert await life.said() == IS_READY
         assert await has_exactly_one(life) == "m1"
         assert life.counted.count("patch", "sandboxes") == 2
@@ -218,14 +227,8 @@ async def test_the_member_is_deleted_under_the_transfer() -> None:
     async with a_claim_cluster() as life:
         await life.furnish(2)
         await life.settle()
-        gate = asyncio.Event()
-        life.faulty.on("patch", "sandboxes").hold(gate)
-        await life.claim()
-        await asyncio.sleep(0.01)
-        life.api.flow.clear()
-        await life.api.delete(SANDBOXES, "m0", "default")
-        gate.set()
-        await life.settle(0.1)
+        async with transfer_under_way(life):
+            await life.api.delete(SANDBOXES, "m0", "default")
         assert await has_exactly_one(life) == "m1"
         assert life.counted.count("patch", "sandboxes") == 2, "what is gone is not tried again"
         life.api.flow.set()
@@ -235,15 +238,9 @@ async def test_a_member_that_stopped_being_ready_is_published_as_it_is() -> None
     async with a_claim_cluster() as life:
         await life.furnish(1)
         await life.settle()
-        gate = asyncio.Event()
-        life.faulty.on("patch", "sandboxes").hold(gate)
-        await life.claim()
-        await asyncio.sleep(0.01)
-        life.api.flow.clear()
-        broken = {"type": "Ready", "status": "False", "reason": "DependenciesNotReady", "message": "m"}
-        await life.says("m0", broken, podIPs=None)
-        gate.set()
-        await life.settle(0.1)
+        async with transfer_under_way(life):
+            broken = {"type": "Ready", "status": "False", "reason": "DependenciesNotReady", "message": "m"}
+            await life.says("m0", broken, podIPs=None)
         assert await life.said() == ("False", "DependenciesNotReady")
         assert "agents.x-k8s.io/claim-first-ready-at" not in (await life.see()).metadata.annotations
         life.api.flow.set()
@@ -397,7 +394,7 @@ async def test_nothing_is_made_again_and_again_for_a_claim_that_is_gone() -> Non
         made = life.caches.sandboxes.get(Key("default", "c"))
         assert made is not None
         await collect(life, first.metadata.uid)
-        life.caches.sandboxes.doom(made.metadata.key, made.metadata.uid)
+        life.caches.sandboxes.mark_deleting(made.metadata.key, made.metadata.uid)
         life.caches.sandboxes.gone(made.metadata.key, made.metadata.uid)
         await life.settle(1)
         assert life.counted.count("create", "sandboxes") == 1
@@ -442,7 +439,7 @@ async def test_whoever_is_behind_does_not_take_ready_away() -> None:
         told = {"status": {"conditions": [ready]}}
         claim = await life.api.patch_status(CLAIMS, "c", merge_patch(told), "default")
         life.counted.clear()
-        life.caches.claims.learn(claim)
+        life.caches.claims.upsert(claim)
         await life.settle(5)
         assert life.counted.count("get", "sandboxes") == 1
         assert await life.said() == IS_READY
@@ -480,7 +477,7 @@ async def test_whoever_is_behind_takes_nothing_for_surplus() -> None:
         bound = merge_patch({"status": {"sandbox": {"name": "m1"}}})
         member = await life.api.patch(SANDBOXES, "m1", taken, "default")
         await life.api.patch_status(CLAIMS, "c", bound, "default")
-        life.caches.sandboxes.learn(member)
+        life.caches.sandboxes.upsert(member)
         await life.settle(1)
         deleted = [made.name for made in life.counted.calls if made.verb == "delete"]
         assert deleted in ([], ["m0"]), "the old one, if any"

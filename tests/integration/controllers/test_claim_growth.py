@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from integration.controllers.claim_cluster import Life, World, a_life
-from support.loop_cluster import a_cluster
+from support.simulated.loop_cluster import a_cluster
 
 pytestmark = pytest.mark.looptime
 

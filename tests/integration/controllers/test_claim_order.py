@@ -9,24 +9,24 @@ from itertools import pairwise
 import pytest
 
 from integration.controllers.claim_cluster import NOT_READY, Life, World, a_claim_cluster, a_life
-from sandpool.controllers.claim.keep import IN_VAIN
+from sandpool.controllers.claim.keep import SURPLUS_PER_SECOND
 from sandpool.controllers.claim.options import Options
 from sandpool.controlplane.api import LocalApi
 from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES
 from sandpool.model.patches import merge_patch
 from sandpool.model.times import seconds
-from support.faulty_api import FaultyApi
-from support.flaky_api import FlakyApi
-from support.loop_cluster import START, a_cluster
+from support.api.faulty_api import FaultyApi
+from support.api.flaky_api import FlakyApi
+from support.simulated.loop_cluster import START, a_cluster
 
 pytestmark = pytest.mark.looptime
 
 
 def as_one_machine(api: FlakyApi, life: Life) -> None:
     """The server asks this life of the controller before it stores a claim."""
-    local = api._api
+    local = api.inner
     assert isinstance(local, LocalApi)
-    local._objects.outright.granter = life.controller.outright
+    local.objects.hooks.register(CLAIMS, life.controller.inline)
 
 
 IS_READY = ("True", "DependenciesReady")
@@ -160,7 +160,7 @@ async def test_a_leader_knows_the_order_of_what_it_heard_of_before_it_led() -> N
 async def test_on_one_machine_the_order_within_a_second_outlasts_a_restart(lives: int) -> None:
     """Also of those who were told that they wait, and whose revision moved on with it."""
     names = ("z", "y", "x", "w", "v")
-    slowly = Options(told_per_second=0.5, patience=1000.0)
+    slowly = Options(reports_per_second=0.5, patience=1000.0)
     async with a_cluster() as api:
         world, served = World(api), list[str]()
         await world.furnish(0, replicas=5)
@@ -286,7 +286,7 @@ async def test_who_is_just_telling_that_it_waits_is_not_overtaken_for_it() -> No
 
 async def test_what_was_started_in_vain_is_removed_at_a_bounded_pace() -> None:
     """Others wait for the same server. All claims are served at once, and what they do not need goes a few at a time."""
-    count, pace = 48, round(IN_VAIN)
+    count, pace = 48, round(SURPLUS_PER_SECOND)
     async with a_claim_cluster() as life:
         await life.furnish(0, replicas=1)
         await life.settle()

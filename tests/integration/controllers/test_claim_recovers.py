@@ -205,7 +205,7 @@ async def test_an_end_that_a_clock_jumps_over_is_not_missed() -> None:
 
 
 def set_clock(life: Life, by: timedelta) -> None:
-    life.clock._start += by
+    life.clock.jump(by)
 
 
 # When nobody answers
@@ -256,13 +256,13 @@ async def test_a_claim_that_lost_its_sandbox_and_has_no_pool_is_served_when_the_
         assert await life.has() == "m0"
         await life.api.delete(POOLS, "p", "default")
         await life.settle()
-        telling = asyncio.Event()
+        observability = asyncio.Event()
         if when == "while it is told":
-            life.faulty.on("patch_status", "sandboxclaims").hold(telling)
+            life.faulty.on("patch_status", "sandboxclaims").hold(observability)
         await life.api.delete(SANDBOXES, "m0", "default")
         await asyncio.sleep(0.1)
         await life.pool()
         await asyncio.sleep(0.1)
-        telling.set()
+        observability.set()
         await life.settle(3)
         assert await life.has() == "c", "it started one of its own"

@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from sandpool.app.controllers import ControllerOptions, Workers
-from sandpool.cli.chapters import STORIES, Chapter, chapters
-from sandpool.cli.telling import Told, text, timeline
+from sandpool.cli.history import STORIES, HistoryEntry, RelatedObject, related_objects, text, timeline
 from sandpool.controllers.claim.backlog import Bounds
 from sandpool.controllers.claim.options import Options
 from sandpool.kube.errors import TooManyRequests
@@ -19,11 +18,11 @@ from sandpool.model.conditions import find
 from sandpool.model.kinds import CLAIMS, POOLS
 from sandpool.model.metadata import Key
 from sandpool.model.reasons import Reason, Type
-from sandpool.node.runtimes.fake import HollowOptions
-from support.control_plane import ControlPlane, a_control_plane
-from support.virtual_loop import run_virtually
+from sandpool.node.runtimes.fake import FakeOptions
+from support.clocks.virtual_loop import run_virtually
+from support.simulated.control_plane import ControlPlane, a_control_plane
 
-SLOW = HollowOptions(start=(20.0, 20.0), ready=(0.0, 0.0))
+SLOW = FakeOptions(start=(20.0, 20.0), ready=(0.0, 0.0))
 """Each start takes twenty seconds."""
 
 PATIENT = Bounds(wait=10_000.0)
@@ -32,7 +31,7 @@ PATIENT = Bounds(wait=10_000.0)
 def virtually(work: Callable[[ControlPlane], Awaitable[None]], options: Options, replicas: int = 2) -> None:
     async def main() -> None:
         chosen = ControllerOptions(workers=Workers(claim=400, sandbox=400), claim=options)
-        async with a_control_plane(SLOW, chosen, outright=True) as plane:
+        async with a_control_plane(SLOW, chosen, inline=True) as plane:
             await plane.template()
             await plane.pool(replicas)
             await plane.filled(replicas)
@@ -79,7 +78,7 @@ def test_only_so_many_waits_are_told_in_a_second() -> None:
         told = [number for number in range(2, 42) if await said(plane, f"c{number}")]
         assert 0 < len(told) <= 4, "at two a second from the second second on"
 
-    virtually(work, Options(told_per_second=1.0, bounds=PATIENT))
+    virtually(work, Options(reports_per_second=1.0, bounds=PATIENT))
 
 
 def test_who_would_wait_too_long_comes_back_later() -> None:
@@ -147,14 +146,14 @@ def test_why_shows_the_place_and_the_turn_of_a_claim_that_waits() -> None:
     virtually(work, Options(bounds=PATIENT))
 
 
-async def why(plane: ControlPlane, name: str) -> tuple[list[Chapter], list[Told]]:
+async def why(plane: ControlPlane, name: str) -> tuple[list[RelatedObject], list[HistoryEntry]]:
     """What `sandpool why claim/NAME` asks for, answered by this control plane."""
     pages = {
         CLAIMS.path("default", name): to_json(await plane.get_claim(name)),
         POOLS.path("default", "python"): to_json(await plane.get_pool()),
         f"{STORIES}/default/claim/{name}": {
-            "entries": [entry.shown() for entry in plane.telling.story.of(("claim", Key("default", name)))]
+            "entries": [entry.shown() for entry in plane.observability.history.of(("claim", Key("default", name)))]
         },
     }
-    found = chapters(pages.get, "claim", "default", name)
+    found = related_objects(pages.get, "claim", "default", name)
     return found, timeline(found)

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from sandpool.app.controllers import ControllerOptions
-from sandpool.controllers.pool.body import blank_member, named
+from sandpool.controllers.pool.creation import blank_member, named
 from sandpool.kube.api import Api
 from sandpool.model.blueprint import blueprint_hash
 from sandpool.model.container_defaults import NONE, STANDARD, ContainerDefaults, amounts
 from sandpool.model.kinds import POOLS, SANDBOXES, TEMPLATES
 from sandpool.model.sandbox import Sandbox
-from support.control_plane import a_control_plane
-from support.virtual_loop import run_virtually
+from support.clocks.virtual_loop import run_virtually
+from support.simulated.control_plane import a_control_plane
 
 CHOSEN = ContainerDefaults(amounts("memory=1Gi"), amounts("memory=64Mi"))
 

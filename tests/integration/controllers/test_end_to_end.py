@@ -30,8 +30,8 @@ from sandpool.model.resource import Resource
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.times import seconds
 from sandpool.node.runtimes.fake import EXIT_AFTER
-from support.control_plane import ControlPlane, a_control_plane
-from support.virtual_loop import run_virtually
+from support.clocks.virtual_loop import run_virtually
+from support.simulated.control_plane import ControlPlane, a_control_plane
 
 HELD = {"metadata": {"finalizers": ["example.com/held"]}}
 FREED = {"metadata": {"finalizers": None}}
@@ -339,7 +339,7 @@ def test_a_runtime_class_is_carried_to_the_pod() -> None:
             bound = (await plane.get_claim(name)).status.sandbox
             assert bound is not None
             assert bound.name.startswith("python-"), "warm, also after the refill"
-            pod = builtins(await plane.user.get(PODS, bound.name, "default"))
+            pod = builtins(await plane.user.get(PODS, bound.name, "default"))  # type: ignore[arg-type]
             assert pod["spec"]["runtimeClassName"] == "gvisor"
 
     virtually(work)

@@ -13,9 +13,9 @@ import pytest
 import sandpool
 from sandpool.app.controllers import ControllerOptions
 from sandpool.controllers.claim.options import Options as ClaimOptions
-from support.control_plane import ControlPlane, a_control_plane
-from support.full_pool import fill
-from support.virtual_loop import run_virtually
+from support.api.full_pool import fill
+from support.clocks.virtual_loop import run_virtually
+from support.simulated.control_plane import ControlPlane, a_control_plane
 
 CLAIMS = 20
 SETTLED = 60.0

@@ -11,8 +11,8 @@ from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from sandpool.model.resource import Resource
 from sandpool.node.runtimes.fake import START_ERROR
 from sandpool.sdk.claims import waiting_for
-from support.control_plane import ControlPlane, a_control_plane
-from support.virtual_loop import run_virtually
+from support.clocks.virtual_loop import run_virtually
+from support.simulated.control_plane import ControlPlane, a_control_plane
 
 SECONDS = 5.0
 """Of virtual time, until whoever is asked names the reason."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.app.controllers import ControllerOptions, Telling
+from sandpool.app.controllers import ControllerOptions, Observability
 from sandpool.loop.events import Kind
 from sandpool.model import labels
 from sandpool.model.conditions import is_true
@@ -14,8 +14,8 @@ from sandpool.model.kinds import PODS, SANDBOXES, SERVICES
 from sandpool.model.metadata import Object
 from sandpool.model.reasons import Type
 from sandpool.model.resource import Resource
-from support.control_plane import ControlPlane, a_control_plane
-from support.virtual_loop import run_virtually
+from support.clocks.virtual_loop import run_virtually
+from support.simulated.control_plane import ControlPlane, a_control_plane
 
 SPEC = {"containers": [{"name": "main", "image": "python", "ports": [{"containerPort": 80}]}]}
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": True}
@@ -83,8 +83,10 @@ def test_claims_can_be_left_out_of_the_events(events: bool) -> None:
     heard = Heard()
 
     async def work() -> None:
-        telling = Telling(events=heard)
-        async with a_control_plane(options=ControllerOptions(claim_events=events), telling=telling) as plane:
+        observability = Observability(events=heard)
+        async with a_control_plane(
+            options=ControllerOptions(claim_events=events), observability=observability
+        ) as plane:
             await plane.template()
             await plane.pool(1)
             await plane.filled(1)

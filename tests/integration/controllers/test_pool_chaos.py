@@ -87,7 +87,7 @@ async def happen(cluster: Cluster, storm: Storm, random: Random, number: int) ->
         ),
     ]
     try:
-        await random.choices(actions, [4, 6, 1, 1, 2])[0]()
+        await random.choices(actions, [4, 6, 1, 1, 2])[0]()  # type: ignore[no-untyped-call]
     except ApiError:
         pass  # it was gone already
 

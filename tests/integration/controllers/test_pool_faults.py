@@ -25,7 +25,7 @@ from sandpool.model.kinds import SANDBOXES
 from sandpool.model.labels import LAUNCH_TYPE, TEMPLATE_HASH
 from sandpool.model.metadata import Key
 from sandpool.model.patches import merge_patch
-from support.loop_cluster import a_cluster
+from support.simulated.loop_cluster import a_cluster
 
 pytestmark = pytest.mark.looptime
 

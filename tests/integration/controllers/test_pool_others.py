@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from integration.controllers.pool_cluster import Cluster, a_pool_cluster, controlled, uids
+from sandpool.kube.api import Call
 from sandpool.kube.errors import InternalError
 from sandpool.model.kinds import POOLS, SANDBOXES
 from sandpool.model.patches import merge_patch
-from support.flaky_api import FlakyApi
-from support.loop_cluster import a_cluster
+from support.api.flaky_api import FlakyApi
+from support.simulated.loop_cluster import a_cluster
 
 pytestmark = pytest.mark.looptime
 
@@ -20,8 +21,8 @@ pytestmark = pytest.mark.looptime
 class SlowPools(FlakyApi):
     """`flow` holds back the watch of pools and no other."""
 
-    def watch(self, resource: Any, namespace: str = "", **options: Any) -> Any:
-        return (super() if resource == POOLS else self._api).watch(resource, namespace, **options)
+    def stream(self, call: Call) -> Any:
+        return (super() if call.resource == POOLS else self.inner).stream(call)  # type: ignore[union-attr]
 
 
 async def collect(cluster: Cluster) -> None:

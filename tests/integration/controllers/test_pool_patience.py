@@ -9,7 +9,7 @@ import pytest
 from integration.controllers.pool_cluster import RECREATE, a_pool_cluster, controlled, uids
 from sandpool.controllers.pool.options import Options
 from sandpool.model.kinds import SANDBOXES
-from support.loop_cluster import a_cluster
+from support.simulated.loop_cluster import a_cluster
 
 pytestmark = pytest.mark.looptime
 

@@ -10,8 +10,8 @@ from sandpool.model.conditions import find
 from sandpool.model.kinds import CLAIMS, PODS, RESOURCE_QUOTAS, SANDBOXES
 from sandpool.model.patches import merge_patch
 from sandpool.model.reasons import Type
-from support.control_plane import ControlPlane, a_control_plane
-from support.virtual_loop import run_virtually
+from support.clocks.virtual_loop import run_virtually
+from support.simulated.control_plane import ControlPlane, a_control_plane
 
 PODS_LIMIT = 2
 CLAIM_COUNT = "count/sandboxclaims.extensions.agents.x-k8s.io"

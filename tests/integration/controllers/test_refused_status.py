@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from sandpool.app.controllers import ControllerOptions, Telling
+from sandpool.app.controllers import ControllerOptions, Observability
+from sandpool.controllers.refused_status import LASTS
 from sandpool.kube.api import Api
 from sandpool.kube.errors import Forbidden, Unreachable
-from sandpool.loop.refusals import LASTS
 from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES
 from sandpool.model.metadata import Key
 from sandpool.model.resource import Resource
-from support.control_plane import ControlPlane, a_control_plane
-from support.faulty_api import FaultyApi
-from support.heard_events import HeardEvents
-from support.virtual_loop import run_virtually
+from support.api.faulty_api import FaultyApi
+from support.api.heard_events import HeardEvents
+from support.clocks.virtual_loop import run_virtually
+from support.simulated.control_plane import ControlPlane, a_control_plane
 
 DENIED = Forbidden('sandboxclaims is forbidden: User "x" cannot patch resource "sandboxclaims/status"')
 
 
 def refused(plane: ControlPlane, resource: Resource[Any]) -> float | None:
     label = {"resource": resource.group_resource}
-    return plane.telling.metrics.registry.get_sample_value("sandpool_status_refused", label)
+    return plane.observability.metrics.registry.get_sample_value("sandpool_status_refused", label)
 
 
 class Line:
@@ -48,7 +48,7 @@ async def name_of(plane: ControlPlane, resource: Resource[Any]) -> tuple[str, Ke
 def test_every_kind_tells_of_it_until_it_is_allowed_again(resource: Resource[Any]) -> None:
     async def main() -> None:
         events, line = HeardEvents(), Line()
-        async with a_control_plane(telling=Telling(events=events), line=line) as plane:
+        async with a_control_plane(observability=Observability(events=events), line=line) as plane:
             assert refused(plane, resource) == 0
             fault = line.faulty.on("patch_status", resource.plural, times=10_000).refuse(DENIED)
             await plane.template()
@@ -63,7 +63,7 @@ def test_every_kind_tells_of_it_until_it_is_allowed_again(resource: Resource[Any
             assert told.startswith("The status is not up to date: ")
             assert 'cannot patch resource "sandboxclaims/status"' in told
             assert f"`patch` on {resource.plural}/status ({resource.group})" in told
-            story = plane.telling.story.of(await name_of(plane, resource))
+            story = plane.observability.history.of(await name_of(plane, resource))
             assert any("Forbidden" in entry.outcome for entry in story)
             fault.times = 0
             await plane.filled(1)
@@ -78,7 +78,7 @@ def test_claims_tell_nothing_where_that_is_off() -> None:
     async def main() -> None:
         events, line = HeardEvents(), Line()
         options = ControllerOptions(claim_events=False)
-        async with a_control_plane(options=options, telling=Telling(events=events), line=line) as plane:
+        async with a_control_plane(options=options, observability=Observability(events=events), line=line) as plane:
             line.faulty.on("patch_status", "sandboxclaims", times=10_000).refuse(DENIED)
             await plane.template()
             await plane.pool(1)

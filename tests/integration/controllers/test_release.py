@@ -17,9 +17,9 @@ from sandpool.kube.api import Propagation
 from sandpool.kube.errors import Unreachable
 from sandpool.model.kinds import CLAIMS, PODS, SANDBOXES
 from sandpool.model.patches import merge_patch
-from support.control_plane import ControlPlane, a_control_plane
-from support.loop_cluster import a_cluster
-from support.virtual_loop import run_virtually
+from support.clocks.virtual_loop import run_virtually
+from support.simulated.control_plane import ControlPlane, a_control_plane
+from support.simulated.loop_cluster import a_cluster
 
 OPTIONS = Options(release_after=RELEASED)
 IN_HAND = OPTIONS.release_in_hand
@@ -233,9 +233,9 @@ async def test_a_new_leader_asks_before_it_deletes_what_was_released_while_nobod
 async def test_a_claim_that_is_only_not_seen_yet_loses_nothing() -> None:
     """Its sandbox was heard of first. The server knows."""
     async with a_claimed_box() as cluster:
-        claims = cluster.controller._observer.caches.claims
+        claims = cluster.controller.observer.caches.claims
         (claim,) = claims.values()
-        del claims._objects[claim.metadata.key]
+        del claims.objects[claim.metadata.key]
         cluster.controller.loop.wake((await cluster.sandbox()).metadata.key, "test")
         await cluster.settle(60)
         assert cluster.counted.count("delete") == 0

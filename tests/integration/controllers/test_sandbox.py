@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -13,13 +14,13 @@ from sandpool.model.labels import ADOPTABLE, CLAIM_UID, POD_NAME, SANDBOX_NAME_H
 from sandpool.model.names import name_hash
 from sandpool.model.patches import json_patch, merge_patch
 from sandpool.model.times import seconds
-from support.loop_cluster import START, a_cluster
+from support.simulated.loop_cluster import START, a_cluster
 
 pytestmark = pytest.mark.looptime
 
 IS_READY = ("True", "DependenciesReady")
 CLAIM_SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-STORAGE = {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": CLAIM_SPEC}]}
+STORAGE: dict[str, Any] = {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": CLAIM_SPEC}]}
 FOREIGN = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}
 
 
@@ -313,7 +314,7 @@ async def test_a_transfer_to_a_claim_costs_one_patch_of_the_pod() -> None:
             {"op": "replace", "path": "/metadata/ownerReferences/0", "value": {**mine, "controller": True}},
             {"op": "remove", "path": f"/metadata/labels/{WARM_POOL.replace('/', '~1')}"},
         ]
-        await api.patch(SANDBOXES, "box", json_patch(transfer), "default")
+        await api.patch(SANDBOXES, "box", json_patch(transfer), "default")  # type: ignore[arg-type]
         await cluster.settle(120)
         assert cluster.writes == ["patch pods"]
         assert cluster.reconciles == before + 1, cluster.told()
@@ -394,7 +395,7 @@ async def test_a_label_lost_by_hand_is_repaired_and_others_are_left_alone() -> N
         assert cluster.reconciles == before
         for resource in (PODS, SERVICES):
             lost = merge_patch({"metadata": {"labels": {SANDBOX_NAME_HASH: None}}})
-            await cluster.api.patch(resource, "box", lost, "default")
+            await cluster.api.patch(resource, "box", lost, "default")  # type: ignore[misc]
             await cluster.settle()
             assert (await cluster.there(resource)).metadata.labels[SANDBOX_NAME_HASH] == name_hash("box")
         assert cluster.writes == ["patch pods", "patch services"]

@@ -62,7 +62,7 @@ async def user(cluster: Cluster, random: Random, name: str) -> None:
         lambda: cluster.api.delete(SANDBOXES, name, "default"),
     ]
     try:
-        await random.choices(actions, [4, *(len(actions) - 1) * [1]])[0]()
+        await random.choices(actions, [4, *(len(actions) - 1) * [1]])[0]()  # type: ignore[no-untyped-call]
     except ApiError:
         pass  # there was nothing to do it to
 
@@ -72,10 +72,10 @@ async def calm(cluster: Cluster) -> None:
     for _ in range(6):
         uids = {box.metadata.uid for box in (await cluster.api.list(SANDBOXES, "default")).items}
         for resource in (PODS, SERVICES):
-            for obj in (await cluster.api.list(resource, "default")).items:
+            for obj in (await cluster.api.list(resource, "default")).items:  # type: ignore[misc]
                 owner = obj.metadata.controller
                 if obj.metadata.leaving or (owner is not None and owner.uid not in uids):
-                    await cluster.api.delete(resource, obj.metadata.name, "default", grace=0)
+                    await cluster.api.delete(resource, obj.metadata.name, "default", grace=0)  # type: ignore[misc]
         await cluster.settle(1200)
         for pod in (await cluster.api.list(PODS, "default")).items:
             try:
@@ -115,7 +115,7 @@ async def check(cluster: Cluster) -> None:
             assert await cluster.said("Suspended", name) == ("True", "PodTerminated"), story
         else:
             assert await cluster.ready(name) == ("True", "DependenciesReady"), story
-            assert pods[name].metadata.controller.uid == box.metadata.uid, story
+            assert pods[name].metadata.controller.uid == box.metadata.uid, story  # type: ignore[union-attr]
             template = box.spec.pod_template.metadata
             wanted = template.labels if template else {}
             assert {key: pods[name].metadata.labels.get(key) for key in wanted} == wanted, story

@@ -13,7 +13,7 @@ from sandpool.model.kinds import PODS, SANDBOXES
 from sandpool.model.labels import ADOPTABLE, SANDBOX_NAME_HASH
 from sandpool.model.names import name_hash
 from sandpool.model.patches import merge_patch
-from support.loop_cluster import a_cluster
+from support.simulated.loop_cluster import a_cluster
 
 pytestmark = pytest.mark.looptime
 

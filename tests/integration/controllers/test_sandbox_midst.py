@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -15,13 +16,13 @@ from sandpool.model.labels import CLAIM_UID, POD_SPEC_HASH, SANDBOX_UID, TRACE_C
 from sandpool.model.metadata import Key
 from sandpool.model.patches import json_patch, merge_patch
 from sandpool.model.times import seconds
-from support.loop_cluster import START, a_cluster
+from support.simulated.loop_cluster import START, a_cluster
 
 pytestmark = pytest.mark.looptime
 
 IS_READY = ("True", "DependenciesReady")
 CLAIM_SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-STORAGE = {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": CLAIM_SPEC}]}
+STORAGE: dict[str, Any] = {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": CLAIM_SPEC}]}
 TRACE = '{"traceparent":"00-1-2-01"}'
 EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
 

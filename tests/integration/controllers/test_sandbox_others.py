@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from integration.controllers.box_cluster import a_box_cluster, controlled
+from sandpool.kube.api import Call
 from sandpool.kube.errors import NotFound
 from sandpool.model.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, SANDBOXES, SERVICES
 from sandpool.model.patches import json_patch, merge_patch
-from support.flaky_api import FlakyApi
-from support.loop_cluster import a_cluster
+from support.api.flaky_api import FlakyApi
+from support.simulated.loop_cluster import a_cluster
 
 pytestmark = pytest.mark.looptime
 
@@ -71,8 +72,8 @@ async def test_what_somebody_adds_to_a_status_is_left_alone() -> None:
 class SlowSandboxes(FlakyApi):
     """`flow` holds back the watch of sandboxes and no other."""
 
-    def watch(self, resource: Any, namespace: str = "", **options: Any) -> Any:
-        return (super() if resource == SANDBOXES else self._api).watch(resource, namespace, **options)
+    def stream(self, call: Call) -> Any:
+        return (super() if call.resource == SANDBOXES else self.inner).stream(call)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("resource", "spec"), [(PODS, {}), (SERVICES, {"service": True})], ids=["pod", "service"])

@@ -15,7 +15,7 @@ from integration.controllers.test_sandbox_faults import Faults
 from sandpool.controllers.sandbox.apply import apply
 from sandpool.controllers.sandbox.steps import Change, Create, Plan
 from sandpool.install.rules import LEASE
-from sandpool.kube.api import Api
+from sandpool.kube.api import WRITES, Api
 from sandpool.kube.errors import InternalError
 from sandpool.model import labels
 from sandpool.model.conditions import is_true
@@ -31,12 +31,11 @@ from sandpool.model.names import name_hash
 from sandpool.model.patches import merge_patch
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Type
-from support.control_plane import ControlPlane, a_control_plane
-from support.counting_api import WRITES
-from support.left_behind import BOUND, MEMBERS, RUNNING, Seed, essence, identities, left_behind
-from support.loop_cluster import a_cluster
-from support.other_installation import IMAGE, Installation, freed, reference
-from support.virtual_loop import run_virtually
+from support.clocks.virtual_loop import run_virtually
+from support.kube.left_behind import BOUND, MEMBERS, RUNNING, Seed, essence, identities, left_behind
+from support.kube.other_installation import IMAGE, Installation, freed, reference
+from support.simulated.control_plane import ControlPlane, a_control_plane
+from support.simulated.loop_cluster import a_cluster
 
 SETTLED = 600.0
 

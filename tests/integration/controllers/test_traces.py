@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from sandpool.app.controllers import Telling
+from sandpool.app.controllers import Observability
 from sandpool.model import labels
 from sandpool.model.kinds import CLAIMS
-from sandpool.telemetry.context import Context, of_annotation, of_uid
-from support.control_plane import a_control_plane
-from support.span_recorder import SpanRecorder
-from support.virtual_loop import run_virtually
+from sandpool.telemetry.trace import Context, of_annotation, of_uid
+from support.api.span_recorder import SpanRecorder
+from support.clocks.virtual_loop import run_virtually
+from support.simulated.control_plane import a_control_plane
 
 CONTEXT = '{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}'
 
@@ -17,7 +17,7 @@ def spans_of_a_claim(annotations: dict[str, str]) -> tuple[str, list[tuple[str, 
     recorder, uids = SpanRecorder(), list[str]()
 
     async def main() -> None:
-        async with a_control_plane(telling=Telling(tracer=recorder)) as plane:
+        async with a_control_plane(observability=Observability(tracer=recorder)) as plane:
             await plane.template()
             await plane.pool(1)
             await plane.filled(1)

@@ -13,8 +13,8 @@ import pytest
 
 from sandpool.base.errors import SandpoolError
 from sandpool.kube.errors import InsufficientStorage, Unavailable
-from support.cluster import CLAIMS, Cluster, sandpool, stop
-from support.small_disk import MIB, fill, small_disk
+from support.node.small_disk import MIB, fill, small_disk
+from support.product.cluster import CLAIMS, Cluster, sandpool, stop
 
 pytestmark = [
     pytest.mark.root,
@@ -125,7 +125,7 @@ def test_all_objects_of_a_store_beyond_the_reserve_are_deleted_and_it_comes_back
     until(lambda: cluster.status()["disk"]["level"] == "full", "status says that it is full")
     for number in range(count):
         until(
-            lambda number=number: _gone(cluster, f"m{number}"),
+            lambda number=number: _gone(cluster, f"m{number}"),  # type: ignore[misc]
             "each delete is stored, if need be after the reserve was opened",
         )
     assert cluster.request("GET", MAPS)["items"] == []

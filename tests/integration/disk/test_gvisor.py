@@ -10,9 +10,9 @@ import pytest
 
 from integration.disk.test_limits import DISK, LIMIT, taken_until_evicted, writer
 from sandpool.node.disk.plan import allowance
-from support.kubelet_node import a_pod
-from support.pods_node import PodsNode, a_pods_node, runtime_of
-from support.small_disk import MIB, small_disk
+from support.node.pods_node import PodsNode, a_pods_node, runtime_of
+from support.node.small_disk import MIB, small_disk
+from support.simulated.kubelet_node import a_pod
 
 pytestmark = [
     pytest.mark.root,

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.node.volumes import images
-from sandpool.node.volumes.options import VolumeOptions
-from support.kubelet_node import a_pod
-from support.pods_node import a_pods_node, runtime_of
-from support.small_disk import small_disk
+from sandpool.node.volumes import loop_image
+from sandpool.node.volumes.spec import VolumeOptions
+from support.node.pods_node import a_pods_node, runtime_of
+from support.node.small_disk import small_disk
+from support.simulated.kubelet_node import a_pod
 
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.skipif(not images.possible(), reason="needs root, loop devices and mkfs.ext4"),
+    pytest.mark.skipif(not loop_image.supported(), reason="needs root, loop devices and mkfs.ext4"),
 ]
 MIB = 1 << 20
 
@@ -33,7 +33,7 @@ def synced(folder: Path) -> None:
 def test_a_large_one_takes_next_to_nothing_and_gives_back_what_is_deleted(tmp_path: Path) -> None:
     image, folder = tmp_path / "image", tmp_path / "folder"
     try:
-        images.attach(image, folder, 200 << 30)
+        loop_image.attach(image, folder, 200 << 30)
     except OSError as error:
         pytest.skip(f"this root may not mount: {error}")
     try:
@@ -53,7 +53,7 @@ def test_a_large_one_takes_next_to_nothing_and_gives_back_what_is_deleted(tmp_pa
         else:
             pytest.fail(f"{taken(image)} bytes are still taken, {empty} when it was empty")
     finally:
-        images.detach(folder)
+        loop_image.detach(folder)
 
 
 HIDDEN = """
@@ -114,13 +114,13 @@ async def test_it_holds_when_others_have_run_before(tmp_path: Path) -> None:
 def test_one_that_is_full_is_not_past_its_size(tmp_path: Path) -> None:
     image, folder = tmp_path / "image", tmp_path / "folder"
     try:
-        images.attach(image, folder, 8 * MIB)
+        loop_image.attach(image, folder, 8 * MIB)
     except OSError as error:
         pytest.skip(f"this root may not mount: {error}")
     try:
         with pytest.raises(OSError, match="No space left"):
             (folder / "big").write_bytes(bytes(9 * MIB))
         synced(folder)
-        assert 6 * MIB < images.taken(image, folder) <= 8 * MIB
+        assert 6 * MIB < loop_image.disk_usage(image, folder) <= 8 * MIB
     finally:
-        images.detach(folder)
+        loop_image.detach(folder)

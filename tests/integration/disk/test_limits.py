@@ -16,10 +16,10 @@ import pytest_asyncio
 from sandpool.model.kinds import PERSISTENT_VOLUME_CLAIMS
 from sandpool.node.disk.plan import allowance
 from sandpool.node.disk.space import Level
-from support.disk_hiding import BETWEEN, HIDING, MAKES_A_FILE, OF_THE_ENDED
-from support.kubelet_node import a_pod
-from support.pods_node import Body, PodsNode, a_pods_node, runtime_of
-from support.small_disk import MIB, small_disk
+from support.node.disk_hiding import BETWEEN, HIDING, MAKES_A_FILE, OF_THE_ENDED
+from support.node.pods_node import Body, PodsNode, a_pods_node, runtime_of
+from support.node.small_disk import MIB, small_disk
+from support.simulated.kubelet_node import a_pod
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -224,7 +224,7 @@ def _restarts(pod: Body | None) -> int:
 
 async def test_containers_and_volumes_count_together(node: PodsNode) -> None:
     half = WRITES + "f = open('{}', 'wb', 0)\nfor i in range({}): f.write(b)\nimport time; time.sleep(1000)"
-    mount = {"volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]}
+    mount: dict[str, Any] = {"volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]}
     first = writer(half.format("/big", 280), **mount)
     second = writer(half.format("/scratch/big", 450), name="other", **mount)
     body = a_pod(containers=[first, second], volumes=[{"name": "scratch", "emptyDir": {}}])

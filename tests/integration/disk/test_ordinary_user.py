@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from support.disk_user import ATTEMPTS, LIMIT
-from support.ordinary_user import NOBODY, interpreter, readable_copy
-from support.small_disk import MIB, small_disk
+from support.node.disk_user import ATTEMPTS, LIMIT
+from support.node.small_disk import MIB, small_disk
+from support.product.ordinary_user import NOBODY, interpreter, readable_copy
 
 
 @pytest.mark.ordinary_user
@@ -27,7 +27,7 @@ def test_an_ordinary_user_has_limits_too() -> None:
             work.mkdir(mode=0o700)
             os.chown(work, NOBODY, NOBODY)
             done = subprocess.run(
-                [interpreter(), "-m", "support.disk_user", str(work)], user=NOBODY, group=NOBODY, extra_groups=[],
+                [interpreter(), "-m", "support.node.disk_user", str(work)], user=NOBODY, group=NOBODY, extra_groups=[],
                 cwd=work, env={"PYTHONPATH": str(site), "PATH": os.environ["PATH"], "HOME": str(work)},
                 capture_output=True, text=True, timeout=110, check=False,
             )  # fmt: skip

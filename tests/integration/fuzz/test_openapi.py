@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.cluster import Cluster, running_cluster
+from support.product.cluster import Cluster, running_cluster
 
 DOCUMENTS = [
     "api/v1",
@@ -48,13 +48,8 @@ def fuzz(cluster: Cluster, document: str, examples: int, tmp_path: Path) -> None
     assert cluster.status()["healthy"] is True
 
 
-@pytest.mark.timeout(300)
-def test_claims_and_pools_briefly(cluster: Cluster, tmp_path: Path) -> None:
-    fuzz(cluster, "apis/extensions.agents.x-k8s.io/v1beta1", 3, tmp_path)
-
-
 @pytest.mark.long
 @pytest.mark.timeout(1600)
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_all_at_length(cluster: Cluster, document: str, tmp_path: Path) -> None:
+def test_all_documents(cluster: Cluster, document: str, tmp_path: Path) -> None:
     fuzz(cluster, document, 25, tmp_path)

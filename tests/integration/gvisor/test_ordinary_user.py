@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from support import runsc
-from support.gvisor_bench import skip_unless_it_works
-from support.ordinary_user import NOBODY, interpreter, readable_copy
+from support.node import runsc
+from support.node.gvisor_bench import skip_unless_it_works
+from support.product.ordinary_user import NOBODY, interpreter, readable_copy
 
 NAMES = (
     "a_command_gets_what_it_was_given",
@@ -37,7 +37,7 @@ async def test_sandboxes_of_an_ordinary_user(tmp_path: Path) -> None:
         work.mkdir(mode=0o700)
         os.chown(work, NOBODY, NOBODY)
         done = subprocess.run(
-            [interpreter(), "-m", "support.gvisor_user", str(work), "user", *NAMES], cwd=work, user=NOBODY, group=NOBODY, extra_groups=[],
+            [interpreter(), "-m", "support.node.gvisor_user", str(work), "user", *NAMES], cwd=work, user=NOBODY, group=NOBODY, extra_groups=[],
             env={"PYTHONPATH": str(site), "PATH": os.environ["PATH"], "HOME": str(work), "SANDPOOL_RUNSC": str(program)},
             capture_output=True, text=True, timeout=100, check=False,
         )  # fmt: skip

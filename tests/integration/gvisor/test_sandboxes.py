@@ -18,10 +18,10 @@ import sandpool
 from sandpool.base.errors import NodeError
 from sandpool.node.backend import Unsupported
 from sandpool.node.runtimes.contract import ExecPlan, Limits, Mount, Stdio
-from support import runsc
-from support.gvisor_bench import opened, skip_unless_it_works
-from support.sandbox_scenarios import SCENARIOS
-from support.sandboxes import FOREVER, Bench, say, script_in, shell, until
+from support.node import runsc
+from support.node.gvisor_bench import opened, skip_unless_it_works
+from support.node.sandbox_scenarios import SCENARIOS
+from support.node.sandboxes import FOREVER, Bench, say, script_in, shell, until
 
 TESTS, SOURCE = str(Path(__file__).parents[2]), str(Path(sandpool.__file__).parents[1])
 OFTEN = (
@@ -78,7 +78,7 @@ async def test_it_is_another_kernel(bench: Bench) -> None:
 async def test_on_the_machine_it_is_nobody_who_sees_nothing(bench: Bench) -> None:
     async with bench.sandbox() as sandbox:
         await sandbox.start(shell(FOREVER), Stdio())
-        server = psutil.Process((await bench.runtime._nursery.living_server()).pid)
+        server = psutil.Process((await bench.runtime.runtime_host.living_server()).pid)
         mine = [each for each in server.children(recursive=True) if "runsc" in " ".join(each.cmdline()[:1])]
         assert len(mine) >= 3  # the kernel, and one gofer for each container
         for process in mine:
@@ -138,7 +138,7 @@ async def test_what_cannot_be_started_is_told(bench: Bench) -> None:
 async def test_a_limit_of_the_machine_ends_the_whole_sandbox(
     limits: Limits, script: str, why: str, bench: Bench
 ) -> None:
-    missing = {"memory", "pids"} - set(bench.runtime._nursery.cgroups.places)
+    missing = {"memory", "pids"} - set(bench.runtime.runtime_host.cgroups.places)
     if missing:
         pytest.skip(f"no control group of {missing} can be made here")
     async with bench.sandbox(limits=limits) as sandbox:
@@ -158,7 +158,7 @@ async def test_nothing_outlives_the_main_process(tmp_path: Path) -> None:
     await skip_unless_it_works(tmp_path)
     folder = tmp_path / "victim"
     folder.mkdir()
-    argv = [sys.executable, "-m", "support.gvisor_user", str(folder), f"death{os.getpid()}-", "forever"]
+    argv = [sys.executable, "-m", "support.node.gvisor_user", str(folder), f"death{os.getpid()}-", "forever"]
     environment = {"PYTHONPATH": f"{SOURCE}:{TESTS}", "PATH": os.environ["PATH"], "SANDPOOL_RUNSC": str(runsc.path())}
     with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE) as victim:
         assert victim.stdout is not None
@@ -171,5 +171,5 @@ async def test_nothing_outlives_the_main_process(tmp_path: Path) -> None:
             victim.wait()
     await until(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in everybody))
     async with opened(folder, f"death{os.getpid()}-{os.geteuid()}") as bench:  # and the next one takes the rest away
-        for place in bench.runtime._nursery.cgroups.places.values():
-            assert not [path for path in Path(place.folder).iterdir() if path.is_dir()]
+        for place in bench.runtime.runtime_host.cgroups.places.values():
+            assert not [path for path in Path(place.directory).iterdir() if path.is_dir()]

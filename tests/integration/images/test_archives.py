@@ -14,7 +14,7 @@ import pytest
 
 from sandpool.base.errors import NodeError
 from sandpool.node.images.options import ImageLimits, ImageOptions
-from support.image_files import (
+from support.images.files import (
     encode,
     file,
     index_of,
@@ -26,7 +26,7 @@ from support.image_files import (
     write_layout,
     write_oci_archive,
 )
-from support.image_store import files, image_store, layers
+from support.images.store import files, image_store, layers
 
 ROOT = Path(__file__).parents[3]
 IMAGE = make_image([file("a", "1"), file("b", "2")], [removed("a")], run={"Cmd": ["/b"]})
@@ -114,7 +114,7 @@ async def test_names(tmp_path: Path) -> None:
     two = write_oci_archive(tmp_path / "two.tar", {"a:1": IMAGE, "b:1": OTHER})
     nameless = write_docker_archive(tmp_path / "nameless.tar", {"": IMAGE})
     async with image_store(tmp_path / "i") as store:
-        with pytest.raises(NodeError, match="cannot have one name"):
+        with pytest.raises(NodeError, match="one name cannot stand for all"):
             await store.import_archive(two, "c:1")
         with pytest.raises(NodeError, match="give a name"):
             await store.import_archive(nameless)
@@ -149,8 +149,8 @@ async def test_archives_that_are_refused(tmp_path: Path) -> None:
         tar(tmp_path / "bad3.tar", {"index.json": encode({"schemaVersion": 2, "manifests": []})}): "no image",
         tar(tmp_path / "out.tar", {"manifest.json": encode(saved)}): "is missing",
         spoil(write_layout(layout, {"t:1": IMAGE}), blob, b"x" * len(IMAGE.blobs[blob])): "digest",
-        spoil(write_layout(tmp_path / "l2", {"t:1": IMAGE}), blob, b"x"): "promised",
-        spoil(write_layout(tmp_path / "l3", {"t:1": IMAGE}), IMAGE.digest, b"{}"): "promised",
+        spoil(write_layout(tmp_path / "l2", {"t:1": IMAGE}), blob, b"x"): "its descriptor says",
+        spoil(write_layout(tmp_path / "l3", {"t:1": IMAGE}), IMAGE.digest, b"{}"): "its descriptor says",
         linked: "is missing",
         Path("/dev/null"): "neither index.json",
     }

@@ -15,10 +15,10 @@ import pytest
 from sandpool.cli.main import run
 from sandpool.controlplane.data_dir import DataDir
 from sandpool.node.directory import images_of
-from support.image_files import file, folder, make_image, opaque, removed, write_oci_archive
-from support.image_store import image_store
-from support.real_registry import basic, push
-from support.small_registry import PASSWORD, USER, small_registry
+from support.images.files import file, folder, make_image, opaque, removed, write_oci_archive
+from support.images.real_registry import basic, push
+from support.images.small_registry import PASSWORD, USER, small_registry
+from support.images.store import image_store
 
 IMAGE = make_image(
     [folder("d", 0o500), file("d/a", "1", mode=0o4755, uid=7)], [removed("d/a"), file("e/b"), opaque("e")]
@@ -102,9 +102,9 @@ async def test_pulling_with_a_login(tmp_path: Path, image: Command) -> None:
     [
         (["remove", "missing"], 3, "there is no image docker.io/library/missing:latest"),
         (["remove", "sha256:00"], 3, "no image begins with"),
-        (["remove"], 2, "say which image"),
+        (["remove"], 2, "name an image"),
         (["pull", "Wrong"], 2, "lower case"),
-        (["pull", "127.0.0.1:1/x", "--username", "u"], 2, "go together"),
+        (["pull", "127.0.0.1:1/x", "--username", "u"], 2, "together"),
         (["pull", "127.0.0.1:1/x", "--auth-file", "/dev/null"], 2, "is not JSON"),
         (["import", "/missing"], 1, "No such file"),
         (["prune", "--max-size", "many"], 2, "--max-size 'many'"),

@@ -22,9 +22,9 @@ subprocess.run(["mount", "-t", "tmpfs", "-o", limits, "tmpfs", str(place)], chec
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 
 from sandpool.base.errors import NodeError
-from support.image_files import file, make_image
-from support.image_store import image_store, layers
-from support.small_registry import small_registry
+from support.images.files import file, make_image
+from support.images.store import image_store, layers
+from support.images.small_registry import small_registry
 
 def made(name):
     if inodes:

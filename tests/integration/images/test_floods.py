@@ -14,10 +14,10 @@ import pytest
 
 from sandpool.base.errors import NodeError
 from sandpool.node.images.options import LARGE, ImageOptions
-from support.hasty_clock import Hasty
-from support.image_files import INDEX, encode, file, make_image
-from support.image_store import image_store
-from support.small_registry import small_registry
+from support.clocks.hasty_clock import Hasty
+from support.images.files import INDEX, encode, file, make_image
+from support.images.small_registry import small_registry
+from support.images.store import image_store
 
 MOST = 64 << 20  # bytes of one flood
 BEGINNING = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

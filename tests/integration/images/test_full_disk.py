@@ -20,9 +20,9 @@ subprocess.run(["mount", "-t", "tmpfs", "-o", f"size=3m,nr_inodes={sys.argv[3]}"
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 
 from sandpool.base.errors import NodeError
-from support.image_files import file, make_image
-from support.image_store import image_store, layers
-from support.small_registry import small_registry
+from support.images.files import file, make_image
+from support.images.store import image_store, layers
+from support.images.small_registry import small_registry
 
 IMAGES = {
     "download": make_image([file("a", os.urandom(4 << 20))]),
@@ -44,7 +44,7 @@ async def main():
                 await store.take(f"{registry.address}/tool:{tag}", holder="a")
             except NodeError as error:
                 assert error.reason == "ErrImagePull", error
-                assert "no space is left" in error.message, error
+                assert "no space left" in error.message, error
                 assert "sandpool image prune" in error.message, error
             else:
                 raise AssertionError(tag)

@@ -9,13 +9,13 @@ import pytest
 from aiohttp import web
 
 from sandpool.base.errors import NodeError
+from sandpool.node.images.image import Credential
 from sandpool.node.images.options import ImageOptions
-from sandpool.node.images.port import Credential
-from support.image_files import file, make_image
-from support.image_store import image_store
-from support.real_registry import push, real_registry
-from support.small_registry import PASSWORD, TOKEN, USER, SmallRegistry, small_registry
-from support.token_service import token_service
+from support.images.files import file, make_image
+from support.images.real_registry import push, real_registry
+from support.images.small_registry import PASSWORD, TOKEN, USER, SmallRegistry, small_registry
+from support.images.store import image_store
+from support.images.token_service import token_service
 
 IMAGE = make_image([file("a", "x" * 2000)])
 
@@ -115,7 +115,7 @@ async def test_redirected_blobs_are_asked_for_without_a_login(tmp_path: Path, lo
 )
 async def test_redirects_that_are_refused(tmp_path: Path, target: str) -> None:
     async with small_registry(redirect=target) as registry, image_store(tmp_path / "images") as store:
-        with pytest.raises(NodeError, match="redirects to where it must not"):
+        with pytest.raises(NodeError, match="redirects to a forbidden location"):
             await store.take(put(registry), holder="a")
 
 

@@ -13,11 +13,10 @@ import pytest
 import uvloop
 from aiohttp import web
 
-from sandpool.node.images.lines import Lines
-from sandpool.node.images.meter import AT_ONCE, Meter
+from sandpool.node.images.http_client import HEAD_BYTES, ReceiveBudget, RegistryConnections
 from sandpool.node.images.options import ImageOptions
-from support.image_store import any_place
-from support.kube_certificates import Authority
+from support.images.store import any_place
+from support.kube.certificates import Authority
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -35,7 +34,7 @@ def _used_before() -> None:
         runner.run(_nothing())
 
 
-class Counting(Meter):
+class Counting(ReceiveBudget):
     def __init__(self) -> None:
         super().__init__()
         self.seen = 0
@@ -62,7 +61,7 @@ async def two_requests(serving: ssl.SSLContext | None, trusting: ssl.SSLContext 
         await site.start()
         address = runner.addresses[0]
         url = f"{'http' if serving is None else 'https'}://127.0.0.1:{address[1]}/"
-        async with Lines(ImageOptions(tls=trusting), any_place()) as lines:
+        async with RegistryConnections(ImageOptions(tls=trusting), any_place()) as lines:
             lines.meter = meter = Counting()
             client = lines.to(None, proxied=True)  # type: ignore[arg-type]
             for _ in range(2):
@@ -72,7 +71,7 @@ async def two_requests(serving: ssl.SSLContext | None, trusting: ssl.SSLContext 
             seen, connections = meter.seen, len(peers)
             taken = 0
             try:
-                async with client.get(url, params={"size": 3 * AT_ONCE}) as response:
+                async with client.get(url, params={"size": 3 * HEAD_BYTES}) as response:
                     async for piece in response.content.iter_any():
                         taken += len(piece)
             except aiohttp.ClientError:
@@ -102,11 +101,11 @@ def test_everything_passes_the_meter(loop: str, secure: bool, tmp_path: Path) ->
         connections, seen, taken = runner.run(two_requests(serving, trusting))
     assert connections == 1, "the second request came over the same connection"
     assert seen > 2000
-    assert taken < 3 * AT_ONCE
+    assert taken < 3 * HEAD_BYTES
 
 
 async def test_nothing_private_of_aiohttp_is_touched() -> None:
-    async with Lines(ImageOptions(), any_place()) as lines:
+    async with RegistryConnections(ImageOptions(), any_place()) as lines:
         connector = lines.to(None, proxied=True).connector  # type: ignore[arg-type]
         plain = aiohttp.TCPConnector()
         ours = [kind for kind in type(connector).__mro__ if kind.__module__.startswith("sandpool.")]

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import sandpool
-from support.image_files import file, folder, make_image, opaque, removed, write_oci_archive
+from support.images.files import file, folder, make_image, opaque, removed, write_oci_archive
 
 NOBODY = 65534
 IMAGE = make_image(

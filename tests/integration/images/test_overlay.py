@@ -14,9 +14,9 @@ import pytest
 
 from sandpool.node.images.unpack import opaque_attributes
 from sandpool.node.images.worker import Job, unpack
-from support.fast_folder import fast_folder
-from support.image_files import Entry, file, folder, layer, opaque, removed, symlink
-from support.image_oracle import merged_by_oracle
+from support.images.fast_folder import fast_folder
+from support.images.files import Entry, file, folder, layer, opaque, removed, symlink
+from support.images.oracle import merged_by_oracle
 
 USER = ("user.overlay.opaque",)
 LAYERS = [

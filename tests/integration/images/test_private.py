@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from sandpool.base.errors import NodeError
-from sandpool.node.images.port import Credential
+from sandpool.node.images.image import Credential
 from sandpool.node.images.store import ImageStore
-from support.image_files import MadeImage, digest, file, make_image, write_oci_archive
-from support.image_store import files, image_store
-from support.small_registry import FIRST, PASSWORD, USER, SmallRegistry, small_registry
+from support.images.files import MadeImage, digest, file, make_image, write_oci_archive
+from support.images.small_registry import FIRST, PASSWORD, USER, SmallRegistry, small_registry
+from support.images.store import files, image_store
 
 SECRET = make_image([file("base", "b")], [file("secret", "of team a")])
 

@@ -13,16 +13,16 @@ import pytest
 from integration.images.test_tls import certificate
 from sandpool.base.clock import SystemClock
 from sandpool.base.errors import NodeError
-from sandpool.node.images.allowed import Reach
-from sandpool.node.images.lines import Lines, OutOfReach
+from sandpool.node.images.http_client import OutOfReach, RegistryConnections
+from sandpool.node.images.image import Credential
 from sandpool.node.images.options import ImageOptions
-from sandpool.node.images.port import Credential
+from sandpool.node.images.registry_policy import Reach
 from sandpool.node.images.store import ImageStore
-from support.image_files import file, make_image
-from support.image_store import any_place, image_store
-from support.impatient_clock import ImpatientClock
-from support.inner_service import inner_service
-from support.small_registry import PASSWORD, USER, SmallRegistry, small_registry
+from support.clocks.impatient_clock import ImpatientClock
+from support.images.files import file, make_image
+from support.images.small_registry import PASSWORD, USER, SmallRegistry, small_registry
+from support.images.store import any_place, image_store
+from support.node.inner_service import inner_service
 
 IMAGE = make_image([file("a", "x")])
 SECRET = "a word of somebody else"
@@ -154,7 +154,7 @@ async def test_a_public_name_that_means_this_machine(
 @pytest.mark.parametrize("reach", [Reach.PUBLIC, Reach.OTHERS])
 async def test_no_connection_is_made_out_of_reach(host: str, reach: Reach) -> None:
     """The last wall: whatever was thought of the name, the socket is not made."""
-    async with inner_service(SECRET) as beside, Lines(ImageOptions(), any_place()) as lines:
+    async with inner_service(SECRET) as beside, RegistryConnections(ImageOptions(), any_place()) as lines:
         lines.meter.expects()
         with pytest.raises(aiohttp.ClientConnectorError) as caught:
             await lines.to(reach, proxied=False).get(f"http://{host}:{beside.port}/")

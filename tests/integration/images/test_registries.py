@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 
 from sandpool.base.errors import NodeError
+from sandpool.node.images.image import Credential
 from sandpool.node.images.options import ImageLimits, ImageOptions
-from sandpool.node.images.port import Credential
-from support.image_files import (
+from support.images.files import (
     INDEX,
     MadeImage,
     digest,
@@ -24,9 +24,9 @@ from support.image_files import (
     removed,
     symlink,
 )
-from support.image_store import files, image_store, layers
-from support.real_registry import basic, push, put_manifest, real_registry
-from support.small_registry import PASSWORD, USER, small_registry
+from support.images.real_registry import basic, push, put_manifest, real_registry
+from support.images.small_registry import PASSWORD, USER, small_registry
+from support.images.store import files, image_store, layers
 
 ALICE = ("alice", PASSWORD)
 

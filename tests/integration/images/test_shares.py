@@ -17,11 +17,11 @@ import pytest
 from sandpool.base.clock import SystemClock
 from sandpool.base.errors import NodeError
 from sandpool.node.images.options import ImageOptions
-from sandpool.node.images.places import Places
-from support.hasty_clock import Hasty
-from support.image_files import file, make_image
-from support.image_store import image_store, layers
-from support.small_registry import SmallRegistry, small_registry
+from sandpool.node.images.pull_slots import PullSlots
+from support.clocks.hasty_clock import Hasty
+from support.images.files import file, make_image
+from support.images.small_registry import SmallRegistry, small_registry
+from support.images.store import image_store, layers
 
 ALLOWED = ("127.0.0.1:*",)
 IMAGE = make_image([file("a", "one")])
@@ -72,7 +72,7 @@ async def test_a_tenant_leaves_pulls_to_others(tmp_path: Path) -> None:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, NodeError):
                 await task
-        assert not store._places.shares.held
+        assert not store.pull_slots.shares.held
 
 
 async def test_who_has_the_most_gives_way_to_a_tenant_that_has_nothing(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ async def test_who_has_the_most_gives_way_to_a_tenant_that_has_nothing(tmp_path:
         for task in taken:
             task.cancel()
         await asyncio.wait(taken)
-        assert not store._places.shares.held
-        assert not store._places._taken
+        assert not store.pull_slots.shares.held
+        assert not store.pull_slots.taken
 
 
 async def test_slow_pulls_of_many_tenants_give_way_to_one_that_has_nothing(tmp_path: Path) -> None:
@@ -126,15 +126,15 @@ async def test_slow_pulls_of_many_tenants_give_way_to_one_that_has_nothing(tmp_p
         for task in taken:
             task.cancel()
         await asyncio.wait(taken)
-        assert not store._places.shares.held
+        assert not store.pull_slots.shares.held
 
 
 async def test_layers_of_one_tenant_are_not_all_that_is_unpacked() -> None:
     """And of two who have all places, the one with more gives way to a third."""
-    places, order = Places(ImageOptions().unpackers, SystemClock()), list[str]()
+    places, order = PullSlots(ImageOptions().unpackers, SystemClock()), list[str]()
 
     async def unpack(tenant: str) -> None:
-        async with places.one(tenant, order.append):
+        async with places.acquire(tenant, order.append):
             order.append(tenant)
             await asyncio.Event().wait()
 
@@ -153,15 +153,15 @@ async def test_layers_of_one_tenant_are_not_all_that_is_unpacked() -> None:
 
 
 async def test_who_is_not_wanted_any_more_while_it_gives_way_is_cancelled() -> None:
-    places = Places(2, SystemClock())
+    places = PullSlots(2, SystemClock())
 
     async def hold(tenant: str) -> None:
-        async with places.one(tenant, lambda words: None):
+        async with places.acquire(tenant, lambda words: None):
             await asyncio.Event().wait()
 
     first, second = asyncio.create_task(hold("a")), asyncio.create_task(hold("b"))
     await asyncio.sleep(0)
-    places._leaving[second] = "it must"
+    places.giving_way[second] = "it must"
     second.cancel()
     second.cancel()
     await asyncio.wait((second,))
@@ -186,7 +186,7 @@ async def test_a_layer_that_drips_is_given_up(tmp_path: Path) -> None:
         small_registry() as registry,
         image_store(tmp_path / "i", ImageOptions(registries=ALLOWED, attempts=1), Leaping()) as store,
     ):
-        with pytest.raises(NodeError, match="comes too slowly"):
+        with pytest.raises(NodeError, match="is received too slowly"):
             await store.take(offer(registry), holder="a")
     assert layers(tmp_path / "i") == []
 
@@ -198,7 +198,7 @@ async def test_pulls_leave_room_on_the_disk(tmp_path: Path, left: int) -> None:
     disk = os.statvfs(tmp_path)
     options = ImageOptions(registries=ALLOWED, leave=disk.f_bavail * disk.f_frsize - left)
     async with small_registry() as registry, image_store(tmp_path / "i", options) as store:
-        with pytest.raises(NodeError, match="no space is left for it"):
+        with pytest.raises(NodeError, match="no space left in"):
             await store.take(offer(registry, bomb), holder="a")
     assert layers(tmp_path / "i") == []
 

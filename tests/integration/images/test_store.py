@@ -15,16 +15,15 @@ from aiohttp import web
 
 from sandpool.base.clock import SystemClock
 from sandpool.base.errors import NodeError
-from sandpool.node.images.image import RootFs
+from sandpool.node.images.garbage_collection import ImageHeld, ImageUnknown, charges
+from sandpool.node.images.image import Images, RootFs
 from sandpool.node.images.options import ImageOptions
-from sandpool.node.images.port import Images
 from sandpool.node.images.prune import PruneRules
 from sandpool.node.images.store import ImageStore
-from sandpool.node.images.upkeep import ImageHeld, ImageUnknown, charges
-from support.image_files import MadeImage, digest, file, folder, layer, make_image, opaque, write_oci_archive
-from support.image_store import files, image_store, layers, leftovers
-from support.manual_clock import ManualClock
-from support.small_registry import SmallRegistry, small_registry
+from support.clocks.manual_clock import ManualClock
+from support.images.files import MadeImage, digest, file, folder, layer, make_image, opaque, write_oci_archive
+from support.images.small_registry import SmallRegistry, small_registry
+from support.images.store import files, image_store, layers, leftovers
 
 BASE = layer([file("base", "x" * 9000)])
 EVERYTHING = PruneRules(0.0, 0)
@@ -134,7 +133,7 @@ async def test_closing_ends_pulls(registry: SmallRegistry, tmp_path: Path) -> No
     take = asyncio.create_task(store.take(name, holder="a"))
     await gate.reached.wait()
     await store.close()
-    with pytest.raises(NodeError, match="ended"):
+    with pytest.raises(NodeError, match="cancelled"):
         await take
     gate.opened.set()
     assert list((tmp_path / "i/processes").iterdir()) == []
@@ -298,7 +297,7 @@ async def test_folders(tmp_path: Path) -> None:
     (allowed / "file").write_text("")
     (allowed / "out").symlink_to(tmp_path / "secret")
     (allowed / "in").symlink_to(allowed / "debian")
-    async with image_store(tmp_path / "i", ImageOptions(allowed_folders=(allowed,))) as store:
+    async with image_store(tmp_path / "i", ImageOptions(allowed_directories=(allowed,))) as store:
         for name in ("debian", "in", "debian/../debian/."):
             got = await store.take(f"dir:{allowed}/{name}", holder="a", policy="Always")
             assert (got.rootfs, got.id) == (RootFs(layers=((allowed / "debian").resolve(),)), "")
@@ -306,12 +305,12 @@ async def test_folders(tmp_path: Path) -> None:
             with pytest.raises(NodeError, match="not allowed"):
                 await store.take(f"dir:{allowed}/{name}", holder="a")
         for name in ("file", "missing"):
-            with pytest.raises(NodeError, match="is not a folder"):
+            with pytest.raises(NodeError, match="is not a directory"):
                 await store.take(f"dir:{allowed}/{name}", holder="a")
         with pytest.raises(NodeError, match="absolute"):
             await store.take("dir:roots", holder="a")
     async with image_store(tmp_path / "i") as store:
-        with pytest.raises(NodeError, match="no folder may be used"):
+        with pytest.raises(NodeError, match="no directory may be used"):
             await store.take(f"dir:{allowed}/debian", holder="a")
 
 
@@ -385,15 +384,15 @@ async def test_whoever_uses_an_image_shares_what_it_takes(registry: SmallRegistr
     name = put(registry)
     async with image_store(tmp_path / "i") as store:
         await store.take(name, holder="a", tenant="a")
-        whole = charges(store._folder, 0)
+        whole = charges(store.directory, 0)
         assert set(whole) == {"a"}
         for _ in range(2):
             await store.take(name, holder="b", tenant="b")
-        assert charges(store._folder, 0) == {"a": whole["a"] // 2, "b": whole["a"] // 2}
+        assert charges(store.directory, 0) == {"a": whole["a"] // 2, "b": whole["a"] // 2}
         await store.take(name, holder="a", tenant="a", policy="Always")
     async with image_store(tmp_path / "i") as again:
-        assert charges(again._folder, 0) == {"a": whole["a"] // 2, "b": whole["a"] // 2}
+        assert charges(again.directory, 0) == {"a": whole["a"] // 2, "b": whole["a"] // 2}
         await again.pull(name)
         await again.take(name, holder="c", tenant="c")
-        assert charges(again._folder, 0) == {"": whole["a"]}
-        assert not again._space._pulling
+        assert charges(again.directory, 0) == {"": whole["a"]}
+        assert not again.space.pulling

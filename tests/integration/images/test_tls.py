@@ -12,13 +12,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from sandpool.base.errors import NodeError
+from sandpool.node.images.image import Credential
 from sandpool.node.images.options import ImageOptions
-from sandpool.node.images.port import Credential
-from support.connect_proxy import connect_proxy
-from support.image_files import file, make_image
-from support.image_store import image_store
-from support.impatient_clock import ImpatientClock
-from support.small_registry import PASSWORD, USER, SmallRegistry, small_registry
+from support.clocks.impatient_clock import ImpatientClock
+from support.images.files import file, make_image
+from support.images.small_registry import PASSWORD, USER, SmallRegistry, small_registry
+from support.images.store import image_store
+from support.network.connect_proxy import connect_proxy
 
 IMAGE = make_image([file("a", "x")])
 REGISTRY = "registry.example"

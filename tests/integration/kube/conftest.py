@@ -9,7 +9,7 @@ import pytest
 
 from sandpool.kube.config import Cluster, Config, User
 from sandpool.kube.http import HttpApi, connect
-from support.step_clock import StepClock
+from support.clocks.step_clock import StepClock
 
 Connect = Callable[..., HttpApi]
 

@@ -19,8 +19,8 @@ from sandpool.kube.http import HttpApi
 from sandpool.kube.plugin import run_plugin
 from sandpool.model.kinds import PODS
 from sandpool.model.patches import merge_patch
-from support.scripted_peer import Act, answer, forever, scripted_peer
-from support.step_clock import StepClock
+from support.clocks.step_clock import StepClock
+from support.network.scripted_peer import Act, answer, forever, scripted_peer
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": []}}
 V1 = "client.authentication.k8s.io/v1"

@@ -27,7 +27,7 @@ from sandpool.kube.errors import (
     Unreadable,
 )
 from sandpool.kube.http import HttpApi
-from sandpool.kube.lanes import Lane, lane_of
+from sandpool.kube.priority import Priority, with_priority
 from sandpool.kube.retry import RetryPolicy
 from sandpool.kube.transport import Limits
 from sandpool.loop.lease import Terms
@@ -35,8 +35,8 @@ from sandpool.model.kinds import PODS
 from sandpool.model.metadata import Uid
 from sandpool.model.patches import merge_patch
 from sandpool.model.resource import Resource
-from support.scripted_peer import answer, cut, drop, forever, hang, scripted_peer, stream
-from support.step_clock import StepClock
+from support.clocks.step_clock import StepClock
+from support.network.scripted_peer import answer, cut, drop, forever, hang, scripted_peer, stream
 
 POD = {
     "apiVersion": "v1",
@@ -288,44 +288,44 @@ async def test_a_cancelled_write_gives_its_place_back(to: Callable[..., HttpApi]
         done.set()
 
 
-async def test_lanes_share_connections_and_the_bound(to: Callable[..., HttpApi]) -> None:
+async def test_priorities_share_connections_and_the_bound(to: Callable[..., HttpApi]) -> None:
     done = asyncio.Event()
     async with scripted_peer(hang(done, POD), answer(POD), answer(POD)) as peer, asyncio.TaskGroup() as group:
         first = to(peer.url, width=1)
-        other = first.in_lane(Lane.STATUS)
+        other = first.with_priority(Priority.STATUS)
         group.create_task(first.patch(PODS, "a", PATCH, "team"))
         await peer.asked(1)
         group.create_task(other.patch_status(PODS, "a", PATCH, "team"))
         await other.get(PODS, "a", "team")
         assert [seen.method for seen in peer.seen] == ["PATCH", "GET"], "a read needs no place, a write does"
-        assert (first.gate.in_lane(Lane.CLAIMS), first.gate.in_lane(Lane.STATUS)) == ((1, 0), (0, 1))
+        assert (first.gate.in_lane(Priority.URGENT), first.gate.in_lane(Priority.STATUS)) == ((1, 0), (0, 1))
         done.set()
     assert [seen.path.rpartition("/")[2] for seen in peer.seen] == ["a", "a", "status"]
 
 
-async def test_a_call_takes_the_lane_of_its_context_as_it_is_sorted(to: Callable[..., HttpApi]) -> None:
+async def test_a_call_has_the_priority_of_its_context_as_it_is_sorted(to: Callable[..., HttpApi]) -> None:
     done = asyncio.Event()
-    asked: list[tuple[Lane, str, str]] = []
+    asked: list[tuple[Priority, str, str]] = []
 
-    def sort(lane: Lane, verb: str, resource: Resource[Any]) -> Lane:
+    def sort(lane: Priority, verb: str, resource: Resource[Any]) -> Priority:
         asked.append((lane, verb, resource.plural))
-        return Lane.CLEANUP if verb == "delete" else lane
+        return Priority.CLEANUP if verb == "delete" else lane
 
     async with scripted_peer(hang(done, POD), hang(done, POD)) as peer, asyncio.TaskGroup() as group:
         api = to(peer.url, width=4, sort=sort)
-        with lane_of(Lane.REFILL):
+        with with_priority(Priority.BACKGROUND):
             group.create_task(api.patch(PODS, "a", PATCH, "team"))
             group.create_task(api.delete(PODS, "a", "team"))
         await peer.asked(2)
-        assert [api.gate.in_lane(lane)[0] for lane in Lane] == [0, 1, 1, 0]
+        assert [api.gate.in_lane(lane)[0] for lane in Priority] == [0, 1, 1, 0]
         done.set()
-    assert asked == [(Lane.REFILL, "patch", "pods"), (Lane.REFILL, "delete", "pods")]
+    assert asked == [(Priority.BACKGROUND, "patch", "pods"), (Priority.BACKGROUND, "delete", "pods")]
 
 
 async def test_every_call_is_told_with_its_end(to: Callable[..., HttpApi]) -> None:
     told: list[tuple[str, str, str]] = []
     async with scripted_peer(answer(POD), answer({}, 409)) as peer:
-        api = to(peer.url, told=lambda verb, resource, outcome, seconds: told.append((verb, resource, outcome)))
+        api = to(peer.url, called=lambda verb, resource, outcome, seconds: told.append((verb, resource, outcome)))
         await api.get(PODS, "a", "team")
         with pytest.raises(Conflict):
             await api.patch_status(PODS, "a", PATCH, "team")

@@ -14,13 +14,13 @@ from sandpool.base.clock import SystemClock
 from sandpool.kube.config import Cluster, Config, User
 from sandpool.kube.errors import Conflict, InternalError, Invalid, ServerTimeout, Unavailable, Unreachable
 from sandpool.kube.http import HttpApi, connect, judge
-from sandpool.kube.lanes import Lane, lane_of
 from sandpool.kube.pacing import Bounds, Outcome, Pacer
+from sandpool.kube.priority import Priority, with_priority
 from sandpool.kube.retry import RetryPolicy
 from sandpool.model.kinds import PODS
 from sandpool.model.patches import merge_patch
-from support.scripted_peer import answer, drop, forever, scripted_peer
-from support.step_clock import StepClock
+from support.clocks.step_clock import StepClock
+from support.network.scripted_peer import answer, drop, forever, scripted_peer
 
 PATCH = merge_patch({"metadata": {"labels": {"x": "y"}}})
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "team", "resourceVersion": "7"}}
@@ -76,8 +76,8 @@ def client(url: str, pacer: Pacer, **options: Any) -> HttpApi:
     return connect(Config(Cluster(url), User()), clock=SystemClock(), draw=lambda: 0.5, env={}, pacer=pacer, **options)
 
 
-async def write(api: HttpApi, names: list[str], lane: Lane = Lane.CLAIMS) -> None:
-    with lane_of(lane):
+async def write(api: HttpApi, names: list[str], lane: Priority = Priority.URGENT) -> None:
+    with with_priority(lane):
         async with asyncio.TaskGroup() as group:
             for name in names:
                 group.create_task(api.patch(PODS, name, PATCH, "team"))
@@ -110,10 +110,10 @@ async def test_refill_keeps_its_share_while_claims_wait_for_members() -> None:
     server, pacer = Busy(at_once=1), Pacer(Bounds(most=4, start=4))
     claims, members = [f"claim-{number}" for number in range(120)], [f"member-{number}" for number in range(40)]
     async with listening(server) as url, client(url, pacer, width=4) as api, asyncio.TaskGroup() as group:
-        api.gate.hurry(lambda: True)
+        api.gate.expedite_background_while(lambda: True)
         group.create_task(write(api, claims))
         await asyncio.sleep(0)
-        group.create_task(write(api, members, Lane.REFILL))
+        group.create_task(write(api, members, Priority.BACKGROUND))
     last = max(place for place, name in enumerate(server.served) if name.startswith("member"))
     assert last < 110, "all members are made while claims still wait; after them it would be the 160th"
     served = [name for name in server.served if name.startswith("claim")]

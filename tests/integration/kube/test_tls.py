@@ -14,9 +14,9 @@ from sandpool.kube.config import Cluster, Pem, User
 from sandpool.kube.errors import ConfigError, Unreachable, Untrusted
 from sandpool.kube.http import HttpApi
 from sandpool.model.kinds import PODS
-from support.kube_certificates import Authority
-from support.scripted_peer import answer, forever, scripted_peer
-from support.step_clock import StepClock
+from support.clocks.step_clock import StepClock
+from support.kube.certificates import Authority
+from support.network.scripted_peer import answer, forever, scripted_peer
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": []}}
 

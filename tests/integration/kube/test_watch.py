@@ -15,8 +15,8 @@ from sandpool.kube.http import HttpApi
 from sandpool.kube.transport import Limits
 from sandpool.model.kinds import PODS
 from sandpool.model.metadata import Revision
-from support.scripted_peer import answer, drop, forever, hang, scripted_peer, stream
-from support.step_clock import StepClock
+from support.clocks.step_clock import StepClock
+from support.network.scripted_peer import answer, drop, forever, hang, scripted_peer, stream
 
 
 def a_line(kind: str, name: str, revision: int) -> bytes:

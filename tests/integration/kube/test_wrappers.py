@@ -13,9 +13,9 @@ from sandpool.kube.errors import Conflict, NotFound, Unreachable
 from sandpool.kube.http import HttpApi
 from sandpool.model.kinds import PODS
 from sandpool.model.patches import merge_patch
-from support.counting_api import CountingApi
-from support.faulty_api import FaultyApi
-from support.scripted_peer import Peer, answer, forever, scripted_peer, stream
+from support.api.counting_api import CountingApi
+from support.api.faulty_api import FaultyApi
+from support.network.scripted_peer import Peer, answer, forever, scripted_peer, stream
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "resourceVersion": "7"}, "spec": {"containers": []}}
 PATCH = merge_patch({"metadata": {}})

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.cluster import Cluster, running_cluster
-from support.kubectl import Kubectl, kubectl_path
+from support.kube.kubectl import Kubectl, kubectl_path
+from support.product.cluster import Cluster, running_cluster
 
 numbers = count(1)
 

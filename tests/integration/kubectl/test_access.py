@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.cluster import Cluster, sandpool
-from support.kubectl import Kubectl
-from support.manifests import CLAIM
+from support.api.manifests import CLAIM
+from support.kube.kubectl import Kubectl
+from support.product.cluster import Cluster, sandpool
 
 
 def bound(cluster: Cluster, kubectl: Kubectl, tmp_path: Path) -> Kubectl:

@@ -11,10 +11,10 @@ import pytest
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import SANDBOXES
 from sandpool.model.sandbox import Sandbox
-from support.cluster import Cluster, sandpool
-from support.cluster_watch import became
-from support.kubectl import Kubectl
-from support.manifests import CLAIM, POOL, SANDBOX, TEMPLATE
+from support.api.manifests import CLAIM, POOL, SANDBOX, TEMPLATE
+from support.kube.kubectl import Kubectl
+from support.product.cluster import Cluster, sandpool
+from support.product.cluster_watch import became
 
 WAIT = "--timeout=45s"
 

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from integration.kubectl.test_access import bound
-from support.cluster import Cluster
-from support.kubectl import Done, Kubectl
-from support.manifests import CLAIM
+from support.api.manifests import CLAIM
+from support.kube.kubectl import Done, Kubectl
+from support.product.cluster import Cluster
 
 COUNT = "count/sandboxclaims.extensions.agents.x-k8s.io"
 

@@ -7,8 +7,8 @@ import json
 import pytest
 import yaml
 
-from support.kubectl import Kubectl
-from support.manifests import ALL, CLAIM, POD, POOL, SANDBOX, TEMPLATE
+from support.api.manifests import ALL, CLAIM, POD, POOL, SANDBOX, TEMPLATE
+from support.kube.kubectl import Kubectl
 
 READY = {
     "status": {

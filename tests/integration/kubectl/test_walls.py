@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from integration.kubectl.test_access import bound
-from support.cluster import Cluster, running_cluster
-from support.kubectl import Kubectl, kubectl_path
+from support.kube.kubectl import Kubectl, kubectl_path
+from support.product.cluster import Cluster, running_cluster
 
 INSIDE = "203.0.113.0/24:443"  # addresses that are nobody's: and none is ever connected to
 WISHES: dict[str, Any] = {
@@ -78,7 +78,7 @@ def test_what_is_ignored_weakens_nothing(cluster: Cluster, kubectl: Kubectl, tmp
     ("container", "spec", "said"),
     [
         ({"securityContext": {"privileged": True}}, {}, "securityContext.privileged is refused"),
-        ({"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}, {}, "SYS_ADMIN cannot be given"),
+        ({"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}, {}, "SYS_ADMIN cannot be granted"),
         ({}, {"hostNetwork": True}, "spec.hostNetwork: sandboxes never share"),
         ({}, {"hostPID": True}, "spec.hostPID: sandboxes never share"),
         ({}, {"hostIPC": True}, "spec.hostIPC: sandboxes never share"),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from support.kubectl import Kubectl
-from support.manifests import ALL, CLAIM, CONFIG_MAP, POD, POOL, SANDBOX
+from support.api.manifests import ALL, CLAIM, CONFIG_MAP, POD, POOL, SANDBOX
+from support.kube.kubectl import Kubectl
 
 
-def get(kubectl: Kubectl, kind: str, name: str) -> dict:
+def get(kubectl: Kubectl, kind: str, name: str) -> dict[str, Any]:
     return json.loads(kubectl("get", kind, name, "-o", "json"))
 
 
@@ -178,7 +179,7 @@ def test_deleting_a_namespace_takes_everything_in_it(kubectl: Kubectl) -> None:
         (lambda m: m["metadata"].update(labels={"a b": "c"}), "metadata.labels: Invalid value"),
     ],
 )
-def test_bad_objects_are_refused_with_the_field(kubectl: Kubectl, change, message: str) -> None:
+def test_bad_objects_are_refused_with_the_field(kubectl: Kubectl, change: Any, message: str) -> None:
     manifest = yaml.safe_load(SANDBOX)
     change(manifest)
     refused = kubectl.run("create", "-f", "-", stdin=json.dumps(manifest))

@@ -15,22 +15,21 @@ import pytest
 
 from sandpool.base.clock import SystemClock
 from sandpool.controlplane.api import LocalApi
-from sandpool.controlplane.apiserver.access.directory import open_access
-from sandpool.controlplane.apiserver.access.kubeconfig import write_kubeconfig
+from sandpool.controlplane.apiserver.access.directory import open_access, write_kubeconfig
 from sandpool.controlplane.apiserver.handlers.runtime import NoRuntime
 from sandpool.controlplane.apiserver.server import ApiServer, ServerOptions
 from sandpool.controlplane.namespaces import ensure_namespaces
 from sandpool.controlplane.objects.objects import Objects
-from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.log import MemoryLog
 from sandpool.controlplane.store.store import Store
 from sandpool.kube.api import Api
 from sandpool.kube.errors import NotFound
 from sandpool.model.kinds import NAMESPACES, NODES
 from sandpool.node.kubelet.agent import Kubelet
 from sandpool.node.kubelet.options import KubeletOptions
-from sandpool.node.runtimes.fake import HollowBackend
-from support.implementations import over_http
-from support.kube_fixture import hold_server, leave_out, real_kubeconfig
+from sandpool.node.runtimes.fake import FakeBackend
+from support.api.implementations import over_http
+from support.kube.fixture import hold_server, leave_out, real_kubeconfig
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -83,7 +82,7 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         await api.create(NAMESPACES, {"metadata": {"name": namespace}})
         clock = SystemClock()
         options = KubeletOptions(node=f"node-{secrets.token_hex(4)}")
-        kubelet = Kubelet(api, HollowBackend(clock), clock, options)
+        kubelet = Kubelet(api, FakeBackend(clock), clock, options)
         async with asyncio.TaskGroup() as parts:
             running = parts.create_task(kubelet.run())
             yield Cluster(api, kubeconfig, namespace, kubelet)

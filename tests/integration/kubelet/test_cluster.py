@@ -17,8 +17,8 @@ from sandpool.model.kinds import PODS, raw
 from sandpool.model.pod import Pod
 from sandpool.node.kubelet.pods import NODE_PODS
 from sandpool.node.runtimes.fake import EXIT_AFTER
-from support.kubectl import Kubectl
-from support.kubelet_node import a_pod, condition
+from support.kube.kubectl import Kubectl
+from support.simulated.kubelet_node import a_pod, condition
 
 if TYPE_CHECKING:
     from integration.kubelet.conftest import Cluster

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from integration.kubelet.test_real import _works, over, ready, running
+from integration.kubelet.test_real import over, ready, running, skip_unless_it_works
 from sandpool.model.kinds import PERSISTENT_VOLUME_CLAIMS, PODS
 from sandpool.model.metadata import Uid
 from sandpool.model.patches import merge_patch
-from sandpool.node.backend import BackendError, Exit, Running
-from support.kubelet_node import a_pod
-from support.pods_node import WAIT, Body, PodsNode, a_pods_node
+from sandpool.node.backend import BackendError, Exit, PodStatus
+from support.node.pods_node import WAIT, Body, PodsNode, a_pods_node
+from support.simulated.kubelet_node import a_pod
 
 MANY = 4
 EACH = 16 << 20
@@ -25,7 +25,7 @@ DEAF = "trap '' TERM; echo up; while true; do sleep 0.05; done"
 
 @pytest.fixture(params=["process", "namespaces"])
 async def node(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[PodsNode]:
-    await _works(request.param, tmp_path)
+    await skip_unless_it_works(request.param, tmp_path)
     async with a_pods_node(request.param, tmp_path) as found:
         found.kept = 1000.0  # however slow this machine is
         yield found
@@ -34,16 +34,16 @@ async def node(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 MOUNTING = pytest.mark.parametrize("node", ["namespaces"], indirect=True)
 
 
-async def seen(node: PodsNode, condition: Callable[[Running | None], bool], name: str = "p") -> Running | None:
+async def seen(node: PodsNode, condition: Callable[[PodStatus | None], bool], name: str = "p") -> PodStatus | None:
     """What the backend has of the pod, once it is like that."""
     uid = Uid((await node.get(name))["metadata"]["uid"])
     async with asyncio.timeout(WAIT):
-        while not condition(found := node.backend.look(uid)):
+        while not condition(found := node.backend.pod_status(uid)):
             await asyncio.sleep(0.01)
     return found
 
 
-def reclaimed(found: Running | None) -> bool:
+def reclaimed(found: PodStatus | None) -> bool:
     return found is not None and found.reclaimed
 
 

@@ -17,8 +17,8 @@ import pytest
 from sandpool.model.kinds import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS
 from sandpool.node.backend import Probe
 from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
-from support.kubelet_node import a_pod, condition
-from support.pods_node import Body, PodsNode, a_pods_node, runtime_of
+from support.node.pods_node import Body, PodsNode, a_pods_node, runtime_of
+from support.simulated.kubelet_node import a_pod, condition
 
 HIDDEN = "hunter2"
 
@@ -45,7 +45,7 @@ def running(script: str, *, name: str = "main", **fields: Any) -> Body:
 TRIED: dict[str, Probe] = {}
 
 
-async def _works(name: str, folder: Path) -> None:
+async def skip_unless_it_works(name: str, folder: Path) -> None:
     if name not in TRIED:
         TRIED[name] = await runtime_of(name, folder / "try" / "runtime").probe()
     if not TRIED[name].available:
@@ -54,7 +54,7 @@ async def _works(name: str, folder: Path) -> None:
 
 @pytest.fixture(params=["process", "namespaces"])
 async def node(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[PodsNode]:
-    await _works(request.param, tmp_path)
+    await skip_unless_it_works(request.param, tmp_path)
     async with a_pods_node(request.param, tmp_path) as found:
         yield found
 
@@ -62,7 +62,7 @@ async def node(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 @pytest.fixture
 async def mounting(tmp_path: Path) -> AsyncIterator[PodsNode]:
     """One whose pods can have volumes."""
-    await _works("namespaces", tmp_path)
+    await skip_unless_it_works("namespaces", tmp_path)
     async with a_pods_node("namespaces", tmp_path) as found:
         yield found
 
@@ -223,9 +223,9 @@ async def test_the_death_of_the_fork_server_is_no_crash_of_a_pod(mounting: PodsN
     await node.create(a_pod(containers=[running("exec sleep 1000")]))
     await node.until(ready)
     for times in (1, 2, 3):
-        runtime = node.backend._runtime
+        runtime = node.backend.runtime
         assert isinstance(runtime, NamespacesRuntime)
-        server = await runtime._nursery.living_server()
+        server = await runtime.runtime_host.living_server()
         assert server.pid is not None
         os.kill(server.pid, signal.SIGKILL)
         found = await node.until(watched(times))

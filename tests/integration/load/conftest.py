@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.cluster import Cluster, running_cluster
+from support.product.cluster import Cluster, running_cluster
 
 
 @pytest.fixture(scope="package")

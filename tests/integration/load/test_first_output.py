@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from support.cluster import sandpool
+from support.product.cluster import sandpool
 
 pytestmark = pytest.mark.root
 FLAGS = ("--claims", "3", "--pool-size", "3", "--fresh", "--backend", "namespaces", "-q", "-o", "json")

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.cluster import COMMAND, Cluster, sandpool
+from support.product.cluster import COMMAND, Cluster, sandpool
 
 RATE = ("rate", "--rate", "20", "--for", "100s", "--pool-size", "20")
 

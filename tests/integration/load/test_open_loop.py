@@ -15,20 +15,19 @@ from sandpool.controlplane.apiserver.limits import Limits
 from sandpool.controlplane.apiserver.server import ServerOptions
 from sandpool.kube.api import EventType
 from sandpool.load.arrivals import burst, constant
-from sandpool.load.bodies import ClaimBodies
 from sandpool.load.driver import Driver, Tally
 from sandpool.load.follow import Follow
 from sandpool.load.record import ClaimRecord
 from sandpool.load.run import Plan, Watcher, Where, run_load
 from sandpool.load.session import Settings
-from sandpool.load.stage import Wanted
+from sandpool.load.stage import ClaimBodies, Wanted
 from sandpool.load.target import Target
 from sandpool.load.work import Work
 from sandpool.model.kinds import CLAIMS
 from sandpool.model.patches import merge_patch
-from support.cluster import Cluster
-from support.local_server import LocalServer, local_server
-from support.stalling_proxy import StallingProxy, stalling_proxy
+from support.api.local_server import LocalServer, local_server
+from support.network.stalling_proxy import StallingProxy, stalling_proxy
+from support.product.cluster import Cluster
 
 STALL = 1.0
 

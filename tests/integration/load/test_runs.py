@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from sandpool.cli.main import run
-from support.cluster import Cluster, sandpool
+from support.product.cluster import Cluster, sandpool
 
 GROUP = "extensions.agents.x-k8s.io/v1beta1"
 EXTENSIONS = f"/apis/{GROUP}/namespaces/default"
@@ -102,13 +102,18 @@ def test_the_page_and_the_raw_lines_of_a_ramp_have_all_steps(cluster: Cluster, t
     flags = ("--start", "10", "--factor", "2", "--most", "20", "--hold", "300ms", "--p99", "0.001", "--refine", "1")
     kept = ("--html", str(tmp_path / "ramp.html"), "--raw", str(tmp_path / "ramp.jsonl"))
     found = load(cluster, "ramp", *flags, *kept, "--pool-size", "20")
-    assert [(step["rate"], step["held"]) for step in found["steps"]] == [(10.0, False), (5.0, False)]
+    assert [(step["rate"], step["held"]) for step in found["steps"]] == [
+        (10.0, False),
+        (10.0, False),
+        (5.0, False),
+        (5.0, False),
+    ], "each that is not held is repeated"
     assert (found["highest_rate"], found["limited_by"]) == (None, "p99")
     text = (tmp_path / "ramp.html").read_text()
-    assert text.count('class="broken"') == 2
+    assert text.count('class="broken"') == 4
     lines = [msgspec.json.decode(line) for line in (tmp_path / "ramp.jsonl").read_bytes().splitlines()[1:]]
     claims = [line for line in lines if line["kind"] == "claim"]
-    assert [line["step"] for line in claims] == [10.0, 10.0, 10.0, 5.0, 5.0]
+    assert [line["step"] for line in claims] == [10.0] * 6 + [5.0] * 4
     moments = [line.get("scheduled", 0.0) for line in claims]
     assert moments == sorted(moments), "one step after the other"
 

@@ -19,9 +19,9 @@ from sandpool.kube.config import Config
 from sandpool.kube.http import connect
 from sandpool.kube.kubeconfig import load_kubeconfig
 from sandpool.model.kinds import NAMESPACES
-from support.implementations import local_objects, served
-from support.kube_fixture import hold_server, leave_out, real_kubeconfig
-from support.loop_proxy import Proxy, a_proxy
+from support.api.implementations import local_objects, served
+from support.kube.fixture import hold_server, leave_out, real_kubeconfig
+from support.network.loop_proxy import Proxy, a_proxy
 
 
 @pytest.fixture(scope="session", autouse=True)

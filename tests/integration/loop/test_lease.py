@@ -16,8 +16,8 @@ from sandpool.loop.lease import Elector, Terms
 from sandpool.model.kinds import EVENTS, LEASES, SANDBOXES
 from sandpool.model.metadata import Key
 from sandpool.telemetry.metrics import Metrics
-from support.loop_follow import following
-from support.loop_proxy import Proxy
+from support.network.loop_proxy import Proxy
+from support.simulated.loop_follow import following
 
 TERMS = Terms(duration=2.0, renew=1.5, retry=0.1)
 

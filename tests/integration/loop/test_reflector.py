@@ -14,8 +14,7 @@ import pytest
 from conformance.bodies import metadata, sandbox
 from sandpool.base.clock import SystemClock
 from sandpool.controlplane.api import LocalApi
-from sandpool.controlplane.apiserver.access.directory import open_access
-from sandpool.controlplane.apiserver.access.kubeconfig import write_kubeconfig
+from sandpool.controlplane.apiserver.access.directory import open_access, write_kubeconfig
 from sandpool.controlplane.apiserver.server import ApiServer, ServerOptions
 from sandpool.kube.api import Api, Preconditions
 from sandpool.kube.http import connect
@@ -25,9 +24,9 @@ from sandpool.loop.writes import Writes
 from sandpool.model.kinds import SANDBOXES
 from sandpool.model.metadata import Key
 from sandpool.model.patches import merge_patch
-from support.implementations import local_objects, outgrow
-from support.loop_follow import following
-from support.loop_proxy import Proxy, a_proxy
+from support.api.implementations import local_objects, outgrow
+from support.network.loop_proxy import Proxy, a_proxy
+from support.simulated.loop_follow import following
 
 STREAMS = Pace(page=3, streaming=True, first=0.05, most=0.5)
 PAGES = Pace(page=3, first=0.05, most=0.5)
@@ -96,7 +95,7 @@ async def test_our_own_writes_show_at_once_and_only_once(api: Api, ns: str) -> N
         assert steps[:3] == [("a", before, after) for before, after in pairwise(versions)]
         assert steps[-1][2] is None
         assert len(steps) == len(set(steps))
-        assert not follow.cache._tombstones
+        assert not follow.cache.tombstones
 
 
 async def test_a_forgotten_revision_leads_to_one_list(tmp_path: Path) -> None:

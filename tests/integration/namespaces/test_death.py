@@ -16,8 +16,8 @@ import sandpool
 from sandpool.base.errors import NodeError
 from sandpool.node.runtimes.contract import Stdio
 from sandpool.node.runtimes.namespaces.container import NamespaceContainer
-from support.sandbox_scenarios import processes_with
-from support.sandboxes import opened, script_in, shell, until
+from support.node.sandbox_scenarios import processes_with
+from support.node.sandboxes import opened, script_in, shell, until
 
 TESTS = str(Path(__file__).parents[2])
 SOURCE = str(Path(sandpool.__file__).parents[1])
@@ -26,7 +26,7 @@ SOURCE = str(Path(sandpool.__file__).parents[1])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_nothing_outlives_the_main_process(how: int, tmp_path: Path) -> None:
     mark = f"7{os.getpid()}{how}"
-    argv = [sys.executable, "-m", "support.sandbox_victim", str(tmp_path / "victim"), f"victim{os.getpid()}", mark]
+    argv = [sys.executable, "-m", "support.node.sandbox_victim", str(tmp_path / "victim"), f"victim{os.getpid()}", mark]
     with subprocess.Popen(
         argv, env={"PYTHONPATH": f"{SOURCE}:{TESTS}", "PATH": os.environ["PATH"]}, stdout=subprocess.PIPE
     ) as victim:
@@ -39,8 +39,8 @@ async def test_nothing_outlives_the_main_process(how: int, tmp_path: Path) -> No
             victim.wait()
     await until(lambda: not processes_with(mark) and not Path(f"/proc/{server}/exe").exists())
     async with opened(tmp_path / "victim", f"victim{os.getpid()}") as bench:  # and the next one takes the rest away
-        for place in bench.runtime._nursery.cgroups.places.values():
-            assert not [path for path in Path(place.folder).iterdir() if path.is_dir()]
+        for place in bench.runtime.runtime_host.cgroups.places.values():
+            assert not [path for path in Path(place.directory).iterdir() if path.is_dir()]
 
 
 ENTRY = f"""

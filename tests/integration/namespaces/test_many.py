@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.node.runtimes.contract import Stdio
-from support.sandboxes import FOREVER, Bench, execute, opened, shell, until
+from support.node.sandboxes import FOREVER, Bench, execute, opened, shell, until
 
 pytestmark = [pytest.mark.timeout(1500)]
 IDLE = 2  # the fork-server, and the process that waits for it
@@ -68,13 +68,13 @@ async def churn(bench: Bench, total: int, at_once: int) -> None:
 async def test_nothing_is_left_of_many_one_after_the_other(tmp_path: Path, total: int) -> None:
     async with opened(tmp_path, f"many{os.getpid()}") as bench:
         await churn(bench, 4, 4)
-        server = (await bench.runtime._nursery.living_server()).pid
+        server = (await bench.runtime.runtime_host.living_server()).pid
         await until(lambda: counts()["processes"] == IDLE)
         before, memory = counts(), resident(server)
         await churn(bench, total, 4)
         await until(lambda: counts()["processes"] == IDLE)
         assert counts() == before
-        assert (await bench.runtime._nursery.living_server()).pid == server
+        assert (await bench.runtime.runtime_host.living_server()).pid == server
         assert resident(server) < memory * 1.2
 
 

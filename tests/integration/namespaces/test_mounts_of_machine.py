@@ -15,19 +15,19 @@ pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="ne
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from sandpool.node.runtimes.namespaces.forked import kernel, sources
+from sandpool.node.runtimes.namespaces.forked import kernel, mount_sources
 folder, propagation = Path(sys.argv[1]), int(sys.argv[2])
 def mounts(): return Path("/proc/self/mountinfo").read_text()
 kernel.unshare(kernel.CLONE_NEWNS)
 kernel.mount("none", "/", "", kernel.MS_REC | propagation)
-sources.remember_machine()
+mount_sources.remember_machine()
 kernel.unshare(kernel.CLONE_NEWNS)
 kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_SLAVE)
-with sources.mounts_of_machine():  # the machine mounts something later
+with mount_sources.mounts_of_machine():  # the machine mounts something later
     kernel.mount("tmpfs", str(folder / "volume"), "tmpfs", 0, "size=64k")
     (folder / "volume" / "inside").mkdir()
 os.chdir(folder)
-source, tree = sources.copy_source(
+source, tree = mount_sources.copy_source(
     {"within": str(folder), "inside": "volume", "source": "volume", "sub": "", "make": False}
 )
 assert Path.cwd() == folder
@@ -35,7 +35,7 @@ place = os.open(folder / "place", os.O_PATH)
 kernel.move_mount(tree, place)
 assert (folder / "place" / "inside").is_dir(), "not what the machine has there"
 kernel.mount("tmpfs", str(folder / "place" / "inside"), "tmpfs", 0, "size=64k")
-with sources.mounts_of_machine():
+with mount_sources.mounts_of_machine():
     assert str(folder / "volume") in mounts()
     assert "inside" not in mounts(), mounts()
 """

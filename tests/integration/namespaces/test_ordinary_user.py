@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from sandpool.node.runtimes.contract import Limits
-from sandpool.node.runtimes.namespaces.cgroups import Cgroups
-from support.ordinary_user import NOBODY, interpreter, readable_copy
-from support.sandbox_scenarios import SCENARIOS
+from sandpool.node.runtimes.namespaces.cgroup_manager import CgroupManager
+from support.node.sandbox_scenarios import SCENARIOS
+from support.product.ordinary_user import NOBODY, interpreter, readable_copy
 
 pytestmark = [
     pytest.mark.ordinary_user,
@@ -41,7 +41,7 @@ def run(home: Path, name: str, *arguments: str, groups: tuple[Path, ...] = ()) -
     join = "".join(f"echo 0 > {group}/cgroup.procs; " for group in groups)
     become = f"{join} exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups "
     done = subprocess.run(
-        ["sh", "-ec", become + '"$@"', "sh", interpreter(), "-m", "support.sandbox_user", str(work), *arguments], cwd=work,
+        ["sh", "-ec", become + '"$@"', "sh", interpreter(), "-m", "support.node.sandbox_user", str(work), *arguments], cwd=work,
         env={"PYTHONPATH": str(home / "site"), "PATH": os.environ["PATH"], "HOME": str(work)}, capture_output=True,
         text=True, timeout=110, check=False,
     )  # fmt: skip
@@ -62,11 +62,11 @@ def test_of_a_sandbox(name: str, outcomes: dict[str, str]) -> None:
 
 def test_limits_hold_where_control_groups_were_given_to_the_user(home: Path) -> None:
     """As systemd does it for a user's own units: folders that belong to the user, and the user's processes in them."""
-    located = Cgroups(f"given{os.getpid()}")
+    located = CgroupManager(f"given{os.getpid()}")
     located.open(Limits())
     if not {"memory", "pids"} <= set(located.places):
         pytest.skip(f"no control groups can be made here: {located.notes}")
-    groups = tuple(Path(folder) for folder in dict.fromkeys(place.folder for place in located.places.values()))
+    groups = tuple(Path(folder) for folder in dict.fromkeys(place.directory for place in located.places.values()))
     try:
         for group in groups:
             for path in (group, *group.iterdir()):

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from sandpool.node.runtimes.contract import Limits, Stdio
-from sandpool.node.runtimes.namespaces import disk_bandwidth
+from sandpool.node.runtimes.namespaces import cgroup_settings
+from sandpool.node.runtimes.namespaces.fork_server import isolated_python
 from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
-from sandpool.node.runtimes.namespaces.server import isolated
-from support.sandboxes import FOREVER, Bench, opened, script_in, shell
+from support.node.sandboxes import FOREVER, Bench, opened, script_in, shell
 
 pytestmark = [
     pytest.mark.root,
@@ -37,7 +37,7 @@ async def test_who_writes_fast_is_overtaken(tmp_path: Path) -> None:
     runtime = NamespacesRuntime(tmp_path / "runtime", installation=f"disk{os.getpid()}", io_rate=RATE)
     await runtime.open()
     try:
-        if "io" not in runtime._nursery.cgroups.places:
+        if "io" not in runtime.runtime_host.cgroups.places:
             pytest.skip(f"no control group of disks can be made here: {runtime.unheld(Limits())}")
         limited = Bench(runtime, tmp_path / "limited")
         limited.folder.mkdir()
@@ -52,8 +52,8 @@ async def test_who_writes_fast_is_overtaken(tmp_path: Path) -> None:
                 pass
             assert (await script_in(quick, WRITE.format(2))).text == "written\n"
             assert not writing.done()
-            place = runtime._nursery.cgroups.places["io"]
-            assert str(RATE) in read_settings(Path(place.folder, hog.plan.id), place.version)
+            place = runtime.runtime_host.cgroups.places["io"]
+            assert str(RATE) in read_settings(Path(place.directory, hog.plan.id), place.version)
             writing.cancel()
     finally:
         await runtime.close()
@@ -65,10 +65,10 @@ def read_settings(group: Path, version: int) -> str:
 
 async def test_groups_of_disks_are_made_only_where_they_do_something(tmp_path: Path) -> None:
     async with opened(tmp_path, f"disk{os.getpid()}") as bench:
-        groups = bench.runtime._nursery.cgroups
-        disk = disk_bandwidth.disk_of(tmp_path)
+        groups = bench.runtime.runtime_host.cgroups
+        disk = cgroup_settings.disk_of(tmp_path)
         costs = Path("/sys/fs/cgroup/io.cost.qos")
-        shared = disk_bandwidth.weighs(disk, costs.read_text() if costs.exists() else "")
+        shared = cgroup_settings.shares_by_weight(disk, costs.read_text() if costs.exists() else "")
         assert ("io" in groups.places) <= shared
         assert bench.runtime.unheld(Limits()) == ""
 
@@ -92,6 +92,6 @@ async def test_core_files_go_nowhere_also_where_the_operator_has_none(tmp_path: 
     """At 0 bytes the kernel starts the program that `kernel.core_pattern` may name; at 1 it does not."""
     if not int(re.findall(r"CapEff:\s*(\w+)", Path("/proc/self/status").read_text())[0], 16) >> CAP_SYS_RESOURCE & 1:
         pytest.skip("root may not raise limits here")
-    entry = ("/bin/sh", "-c", 'ulimit -c 0; exec "$@"', "sh", *isolated())
+    entry = ("/bin/sh", "-c", 'ulimit -c 0; exec "$@"', "sh", *isolated_python())
     async with opened(tmp_path, f"core{os.getpid()}", entry) as bench:
         assert (await bench.said("grep core /proc/self/limits | tr -s ' '")).text == "Max core file size 1 1 bytes \n"

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from sandpool.node.runtimes.contract import Limits, Mount, Stdio, User
-from sandpool.node.runtimes.namespaces.cgroups import Cgroups
+from sandpool.node.runtimes.namespaces.cgroup_manager import CgroupManager
 from sandpool.node.runtimes.namespaces.forked.owners import EACH, FIRST
 from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
+from sandpool.node.runtimes.namespaces.runtime_host import RANGES
 from sandpool.node.runtimes.namespaces.sandbox import NamespaceSandbox
-from sandpool.node.runtimes.namespaces.slots import COUNT
-from support.sandboxes import FOREVER, Bench, opened, say, script_in, shell
+from support.node.sandboxes import FOREVER, Bench, opened, say, script_in, shell
 
 pytestmark = [
     pytest.mark.root,
@@ -31,8 +31,8 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         yield bench
 
 
-def groups_of(bench: Bench) -> Cgroups:
-    return bench.runtime._nursery.cgroups
+def groups_of(bench: Bench) -> CgroupManager:
+    return bench.runtime.runtime_host.cgroups
 
 
 def needs(bench: Bench, *controllers: str) -> None:
@@ -45,7 +45,7 @@ def host_pids(bench: Bench, sandbox: NamespaceSandbox) -> list[int]:
     place = groups_of(bench).places["pids"]
     return [
         int(pid)
-        for path in Path(place.folder, sandbox.plan.id).rglob("cgroup.procs")
+        for path in Path(place.directory, sandbox.plan.id).rglob("cgroup.procs")
         for pid in path.read_text().split()
     ]
 
@@ -82,7 +82,7 @@ async def test_processor_time_is_limited(bench: Bench) -> None:
     place = groups_of(bench).places["cpu"]
     async with bench.sandbox(limits=Limits(cpu=0.25)) as sandbox:
         container = await sandbox.start(shell("while :; do :; done"), Stdio())
-        stat = Path(place.folder, sandbox.plan.id, "cpu.stat")
+        stat = Path(place.directory, sandbox.plan.id, "cpu.stat")
         while not re.search(r"nr_throttled [1-9]", stat.read_text()):  # the kernel itself says that it held it back
             await asyncio.sleep(0.01)
         await container.kill()
@@ -100,7 +100,7 @@ async def test_root_inside_is_nobody_outside_and_every_sandbox_somebody_else(ben
             )
         assert owners == [{one.base}, {two.base}]
         assert one.base != two.base
-        assert all(FIRST <= base < FIRST + EACH * COUNT for (base,) in owners)
+        assert all(FIRST <= base < FIRST + EACH * RANGES for (base,) in owners)
 
 
 async def test_a_volume_belongs_to_whom_the_plan_says(bench: Bench, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ async def test_no_sandbox_knows_the_secrets_of_another(bench: Bench) -> None:
         knowing = [pid for pid in host_pids(bench, one) if remembers(pid, secret.encode())]
         assert knowing, "the search finds nothing at all"
         assert not [pid for pid in host_pids(bench, two) if remembers(pid, secret.encode())]
-        server = await bench.runtime._nursery.living_server()
+        server = await bench.runtime.runtime_host.living_server()
         assert server.pid is not None
         child = int(Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()[0])
         for pid in (server.pid, child):
@@ -175,7 +175,7 @@ def remembers(pid: int, secret: bytes) -> bool:
 async def test_control_groups_of_a_dead_process_are_taken_away(bench: Bench, tmp_path: Path) -> None:
     needs(bench, "pids")
     cgroups = groups_of(bench)
-    left = [Path(folder) / "left" / "deeper" for folder in {place.folder for place in cgroups.places.values()}]
+    left = [Path(folder) / "left" / "deeper" for folder in {place.directory for place in cgroups.places.values()}]
     for path in left:
         path.mkdir(parents=True)
     probed = [path.parents[1].with_name(f"{cgroups.name}-probe") for path in left]
@@ -183,11 +183,11 @@ async def test_control_groups_of_a_dead_process_are_taken_away(bench: Bench, tmp
         path.mkdir()
     other = NamespacesRuntime(tmp_path / "other", installation=cgroups.name.removeprefix("sandpool-"))
     await other.open()
-    await other._nursery.prepared()
+    await other.runtime_host.prepared()
     assert not any(path.exists() for path in (*left, *probed))
     for path in left:
         path.mkdir(parents=True)
-    again = Cgroups(cgroups.name)
+    again = CgroupManager(cgroups.name)
     again.open(Limits())
     assert not any(path.exists() for path in left)
     assert again.places == cgroups.places
@@ -195,7 +195,7 @@ async def test_control_groups_of_a_dead_process_are_taken_away(bench: Bench, tmp
 
 async def test_what_was_made_is_gone_after_close(tmp_path: Path) -> None:
     async with opened(tmp_path, f"gone{os.getpid()}") as bench:
-        parents = [Path(place.folder) for place in groups_of(bench).places.values()]
+        parents = [Path(place.directory) for place in groups_of(bench).places.values()]
         async with bench.sandbox():
             assert all(path.exists() for path in parents)
             mounts = Path("/proc/self/mountinfo").read_text()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from support.sandbox_scenarios import SCENARIOS
-from support.sandboxes import Bench, opened
+from support.node.sandbox_scenarios import SCENARIOS
+from support.node.sandboxes import Bench, opened
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -25,7 +25,7 @@ async def runtime(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ben
         probe = await bench.runtime.probe()
         if not probe.available:
             pytest.skip(f"{probe.reason}: {probe.message}")
-        await bench.runtime._nursery.living_server()
+        await bench.runtime.runtime_host.living_server()
         yield bench
 
 

@@ -16,13 +16,12 @@ import pytest
 import sandpool
 from sandpool.base.errors import NodeError
 from sandpool.node.runtimes.contract import SandboxPlan
-from sandpool.node.runtimes.namespaces import runtime_host as nursery
-from sandpool.node.runtimes.namespaces.cgroups import Cgroups
-from sandpool.node.runtimes.namespaces.group_journal import GroupJournal
-from sandpool.node.runtimes.namespaces.hierarchies import parse_mounts
+from sandpool.node.runtimes.namespaces import runtime_host as runtime_host
+from sandpool.node.runtimes.namespaces.cgroup_hierarchy import parse_mounts
+from sandpool.node.runtimes.namespaces.cgroup_manager import CgroupJournal, CgroupManager
 from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
-from support.sandbox_scenarios import processes_with
-from support.sandboxes import opened, until
+from support.node.sandbox_scenarios import processes_with
+from support.node.sandboxes import opened, until
 
 TESTS = str(Path(__file__).parents[2])
 SOURCE = str(Path(sandpool.__file__).parents[1])
@@ -35,7 +34,7 @@ def elsewhere() -> Iterator[list[Path]]:
     """A control group on each hierarchy, beside the one that this process is in."""
     made = []
     for hierarchy in parse_mounts(Path("/proc/self/mountinfo").read_text()):
-        group = Path(hierarchy.folder) / f"sandpool-test-{os.getpid()}"
+        group = Path(hierarchy.directory) / f"sandpool-test-{os.getpid()}"
         try:
             group.mkdir()
         except OSError:
@@ -54,7 +53,7 @@ def elsewhere() -> Iterator[list[Path]]:
 def victim(folder: Path, installation: str, mark: str, groups: list[Path]) -> subprocess.Popen[bytes]:
     """Runs sandboxes as a member of these groups, until it is killed."""
     join = "".join(f"echo $$ > {group}/cgroup.procs; " for group in groups)
-    argv = [sys.executable, "-m", "support.sandbox_victim", str(folder), installation, mark]
+    argv = [sys.executable, "-m", "support.node.sandbox_victim", str(folder), installation, mark]
     env = {"PYTHONPATH": f"{SOURCE}:{TESTS}", "PATH": os.environ["PATH"]}
     return subprocess.Popen(["sh", "-c", f'{join}exec "$@"', "sh", *argv], env=env, stdout=subprocess.PIPE)
 
@@ -80,7 +79,7 @@ async def test_groups_of_one_that_was_killed_in_another_group_are_taken_away(
     assert all(path.is_dir() for path in left)
     async with opened(tmp_path / "victim", installation) as bench:
         assert not any(path.exists() for path in left)
-        assert all(Path(place.folder).is_dir() for place in bench.runtime._nursery.cgroups.places.values())
+        assert all(Path(place.directory).is_dir() for place in bench.runtime.runtime_host.cgroups.places.values())
     await until(lambda: not processes_with(mark))
 
 
@@ -99,9 +98,9 @@ async def test_whoever_is_still_in_such_a_group_is_ended(tmp_path: Path, elsewhe
         assert process.stdout.readline() == b"in\n"
         ending = threading.Thread(target=process.wait)  # until somebody waits for it, it is still a member
         ending.start()
-        journal = GroupJournal(tmp_path / "groups")
+        journal = CgroupJournal(tmp_path / "groups")
         journal.add(str(group) for group in groups)
-        Cgroups("sandpool-mine", journal).sweep()
+        CgroupManager("sandpool-mine", journal).sweep()
         ending.join()
         assert process.returncode == -9
     assert not any(group.exists() for group in groups)
@@ -116,42 +115,42 @@ def test_only_groups_with_our_name_are_taken_away(tmp_path: Path, elsewhere: lis
     others = [elsewhere[0] / "sandpool-theirs", tmp_path / "sandpool-mine"]
     for path in others:
         path.mkdir()
-    journal = GroupJournal(tmp_path / "groups")
+    journal = CgroupJournal(tmp_path / "groups")
     around = elsewhere[0] / "sandpool-theirs" / ".." / ".." / "sandpool-mine"
     journal.add([*map(str, others), str(around)])
-    Cgroups("sandpool-mine", journal).sweep()
+    CgroupManager("sandpool-mine", journal).sweep()
     assert all(path.is_dir() for path in others)
 
 
 async def test_a_group_is_written_down_before_it_is_made(tmp_path: Path) -> None:
     async with opened(tmp_path, f"wrote{os.getpid()}") as bench:
-        groups = bench.runtime._nursery.cgroups
+        groups = bench.runtime.runtime_host.cgroups
         assert groups.journal is not None
-        assert {place.folder for place in groups.places.values()} <= set(groups.journal.read())
+        assert {place.directory for place in groups.places.values()} <= set(groups.journal.read())
     (tmp_path / "blocked").mkdir()
-    (tmp_path / "blocked" / nursery.JOURNAL).with_suffix(".new").mkdir()  # nothing can be written down
-    blocked = Cgroups(f"sandpool-wrote{os.getpid()}", GroupJournal(tmp_path / "blocked" / nursery.JOURNAL))
+    (tmp_path / "blocked" / runtime_host.JOURNAL).with_suffix(".new").mkdir()  # nothing can be written down
+    blocked = CgroupManager(f"sandpool-wrote{os.getpid()}", CgroupJournal(tmp_path / "blocked" / runtime_host.JOURNAL))
     with pytest.raises(OSError, match="directory"):
-        blocked.open(nursery.for_all_sandboxes())
+        blocked.open(runtime_host.for_all_sandboxes())
     assert not blocked.places
 
 
 async def test_nobody_but_the_first_sandbox_waits_for_what_is_laid_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow, real = threading.Event(), nursery.make_skeleton
+    slow, real = threading.Event(), runtime_host.make_skeleton  # type: ignore[attr-defined]
 
     def make_skeleton(target: Path, *, whole: bool) -> None:
         slow.wait()
         real(target, whole=whole)
 
-    monkeypatch.setattr(nursery, "make_skeleton", make_skeleton)
+    monkeypatch.setattr(runtime_host, "make_skeleton", make_skeleton)
     runtime = NamespacesRuntime(tmp_path / "runtime", installation=f"slow{os.getpid()}")
     (tmp_path / "box").mkdir()
     try:
         await runtime.open()  # returns
         creating = asyncio.create_task(runtime.create(SandboxPlan("pod", "box", tmp_path / "box")))
-        await runtime._nursery.living_server()  # starts meanwhile
+        await runtime.runtime_host.living_server()  # starts meanwhile
         assert not creating.done()
         slow.set()
         await (await creating).destroy()
@@ -161,12 +160,12 @@ async def test_nobody_but_the_first_sandbox_waits_for_what_is_laid_out(
 
 
 async def test_what_could_not_be_laid_out_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = nursery.make_skeleton
+    real = runtime_host.make_skeleton  # type: ignore[attr-defined]
 
     def full(target: Path, *, whole: bool) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(nursery, "make_skeleton", full)
+    monkeypatch.setattr(runtime_host, "make_skeleton", full)
     runtime = NamespacesRuntime(tmp_path / "runtime", installation=f"again{os.getpid()}")
     (tmp_path / "box").mkdir()
     plan = SandboxPlan("pod", "box", tmp_path / "box")
@@ -174,7 +173,7 @@ async def test_what_could_not_be_laid_out_is_tried_again(tmp_path: Path, monkeyp
     try:
         with pytest.raises(NodeError, match=r"cannot prepare .*: No space left on device"):
             await runtime.create(plan)
-        monkeypatch.setattr(nursery, "make_skeleton", real)
+        monkeypatch.setattr(runtime_host, "make_skeleton", real)
         await (await runtime.create(plan)).destroy()
     finally:
         await runtime.close()

@@ -13,10 +13,10 @@ import pytest
 from sandpool.base.errors import NodeError
 from sandpool.node.runtimes.contract import Limits, Mount, Stdio
 from sandpool.node.runtimes.namespaces import tenant_accounts
-from sandpool.node.runtimes.namespaces.group_readings import keyed, number
+from sandpool.node.runtimes.namespaces.cgroup_hierarchy import keyed, number
 from sandpool.node.runtimes.namespaces.tenant_accounts import SPARE, MemoryLimits
 from sandpool.node.runtimes.namespaces.tenant_groups import TenantGroup, unreclaimable
-from support.sandboxes import Bench, opened, say, shell, until
+from support.node.sandboxes import Bench, opened, say, shell, until
 
 pytestmark = [
     pytest.mark.root,
@@ -31,18 +31,18 @@ EAT = "x = b'x' * ({} << 20); print('eaten')"
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     async with opened(tmp_path, f"tenants{os.getpid()}") as bench:
-        if "memory" not in bench.runtime._nursery.cgroups.places:
+        if "memory" not in bench.runtime.runtime_host.cgroups.places:
             pytest.skip("no control group of memory can be made here")
-        bench.runtime._nursery.tenants.linger = 0.1
+        bench.runtime.runtime_host.tenants.linger = 0.1
         yield bench
 
 
 def folder_of(bench: Bench, tenant: str) -> Path:
-    return Path(bench.runtime._nursery.cgroups.places["memory"].folder, f"tenant-{tenant}")
+    return Path(bench.runtime.runtime_host.cgroups.places["memory"].directory, f"tenant-{tenant}")
 
 
 def group_of(bench: Bench, tenant: str) -> TenantGroup:
-    return bench.runtime._nursery.tenants._groups[tenant]
+    return bench.runtime.runtime_host.tenants.groups[tenant]
 
 
 async def at_rest(bench: Bench, tenant: str) -> TenantGroup:
@@ -59,15 +59,15 @@ def drop_caches(group: TenantGroup) -> None:
     """What a program reads first on a machine counts for it, and would make room."""
     file, value = ("memory.force_empty", "0") if group.version == 1 else ("memory.reclaim", "1G")
     with contextlib.suppress(OSError):
-        Path(group.folder, file).write_text(value)
+        Path(group.directory, file).write_text(value)
 
 
 def kernel_memory(group: TenantGroup) -> int:
     """Without what the kernel keeps only because nobody needs the room."""
     drop_caches(group)
     if group.version == 1:
-        return number(Path(group.folder, "memory.kmem.usage_in_bytes").read_text())
-    return keyed(Path(group.folder, "memory.stat").read_text(), "kernel")
+        return number(Path(group.directory, "memory.kmem.usage_in_bytes").read_text())
+    return keyed(Path(group.directory, "memory.stat").read_text(), "kernel")
 
 
 def limit_of(bench: Bench, tenant: str) -> int:
@@ -144,14 +144,14 @@ async def test_files_that_the_kernel_keeps_in_memory_go_where_something_else_is_
     async with bench.sandbox(limits=Limits(memory=512 * MIB), tenant="team") as sandbox:
         await say(sandbox, "dd if=/dev/zero of=/v/file bs=1M count=100 conv=fsync", mounts=(mount,))
     group = await at_rest(bench, "team")
-    if unreclaimable(group.version, group.folder) > 50 * MIB:
+    if unreclaimable(group.version, group.directory) > 50 * MIB:
         pytest.skip("files of tests are in memory")
     await asyncio.to_thread(group.settle, measure=True)
-    assert group._used().memory > 100 * MIB
+    assert group.used().memory > 100 * MIB
     async with held(bench, "team", 40):
         group = await at_rest(bench, "team")
         await asyncio.to_thread(group.settle, measure=True)
-        assert 40 * MIB < group._used().memory < 80 * MIB
+        assert 40 * MIB < group.used().memory < 80 * MIB
         assert limit_of(bench, "team") < 112 * MIB
 
 
@@ -159,8 +159,8 @@ async def test_a_container_that_has_no_room_to_start_says_why(bench: Bench) -> N
     async with bench.sandbox(limits=Limits(memory=64 * MIB), tenant="team") as sandbox, held(bench, "team", 40):
         group = await at_rest(bench, "team")
         drop_caches(group)
-        new = MemoryLimits(group._used().memory + 64 * 1024, group.account.applied.sockets)
-        group._write(group.account.applied, new)
+        new = MemoryLimits(group.used().memory + 64 * 1024, group.account.applied.sockets)
+        group.write(group.account.applied, new)
         with pytest.raises(NodeError, match=r"'main' ended while it started: out of memory"):
             await sandbox.start(shell("echo"), Stdio())
 
@@ -184,7 +184,7 @@ async def test_networks_of_ended_sandboxes_that_somebody_holds_count_for_the_ten
                 if len(kept) == 1:
                     before = kernel_memory(group_of(bench, "team"))
                 async with bench.sandbox(limits=Limits(memory=64 * MIB), tenant="team") as sandbox:
-                    kept.append(os.dup(sandbox._living().net))
+                    kept.append(os.dup(sandbox.living().net))
             assert kernel_memory(group_of(bench, "team")) - before > NETWORKS * 48 * 1024
     finally:
         for file in kept:
@@ -195,11 +195,11 @@ async def test_what_stays_in_use_is_logged_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tenant_accounts, "MEASURE_INTERVAL", 0.0)
-    tenants = bench.runtime._nursery.tenants
+    tenants = bench.runtime.runtime_host.tenants
     async with bench.sandbox(limits=Limits(memory=64 * MIB), tenant="team"), held(bench, "team", 40):
         group = await at_rest(bench, "team")
         for _ in range(3):
-            await tenants._lower("team", group)
+            await tenants.lower("team", group)
     (record,) = [each for each in caplog.records if "ended pods" in each.getMessage()]
     assert record.keys["namespace"] == "team"  # type: ignore[attr-defined]
     assert 39 * MIB < record.keys["bytes"] < 48 * MIB  # type: ignore[attr-defined]
@@ -208,14 +208,14 @@ async def test_what_stays_in_use_is_logged_once(
 async def test_what_a_start_costs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenant's first sandbox makes its group. All others write at most a limit, and mostly nothing."""
     written: list[str] = []
-    real = TenantGroup._write
+    real = TenantGroup.write
 
     def counted(self: TenantGroup, old: MemoryLimits, new: MemoryLimits) -> None:
-        written.append(self.folder)
+        written.append(self.directory)
         real(self, old, new)
 
-    monkeypatch.setattr(TenantGroup, "_write", counted)
-    tenants = bench.runtime._nursery.tenants
+    monkeypatch.setattr(TenantGroup, "write", counted)
+    tenants = bench.runtime.runtime_host.tenants
     async with bench.sandbox(limits=Limits(memory=512 * MIB), tenant="team"):
         assert len(written) == 1
         assert tenants.enter("team", "second", 512 * MIB) == []

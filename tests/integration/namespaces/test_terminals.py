@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.base.errors import NodeError
-from sandpool.node.runtimes.namespaces.orders import TERMINALS
+from sandpool.node.runtimes.namespaces.spawn_requests import TERMINALS
 from sandpool.node.runtimes.namespaces.terminals import Terminals
 
 pytestmark = [

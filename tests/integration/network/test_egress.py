@@ -1,4 +1,4 @@
-"""The proxy as a sandbox meets it. The outside is the test's own: see support/outside_world.py."""
+"""The proxy as a sandbox meets it. The outside is the test's own: see support/node/outside_world.py."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandpool.node.network.flow import reset
-from sandpool.node.network.options import NetworkOptions
-from sandpool.node.network.policies import Policies
-from support.outside_world import HELLO, Box, OutsideWorld, box_with
-from support.policy_bodies import EVERYWHERE, LABELS, PUBLIC, network_policy, to_block
+from sandpool.node.network.contract import NetworkOptions
+from sandpool.node.network.policy import Policies
+from sandpool.node.network.relay import reset
+from support.api.policy_bodies import EVERYWHERE, LABELS, PUBLIC, network_policy, to_block
+from support.node.outside_world import HELLO, Box, OutsideWorld, box_with
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from ipaddress import ip_address
 
 import pytest
 
-from sandpool.node.network.egress.head import MAX_HEAD
-from sandpool.node.network.options import NetworkOptions
-from sandpool.node.network.policies import Policies
-from support.manual_clock import ManualClock
-from support.outside_world import Box, OutsideWorld, box_with
-from support.policy_bodies import EVERYWHERE, PUBLIC, network_policy
+from sandpool.node.network.contract import NetworkOptions
+from sandpool.node.network.egress.http1 import MAX_HEAD
+from sandpool.node.network.policy import Policies
+from support.api.policy_bodies import EVERYWHERE, PUBLIC, network_policy
+from support.clocks.manual_clock import ManualClock
+from support.node.outside_world import Box, OutsideWorld, box_with
 
 
 def allowing(egress: list[dict[str, object]] = PUBLIC) -> Policies:

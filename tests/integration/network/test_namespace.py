@@ -10,11 +10,11 @@ import sys
 import pytest
 
 from sandpool.base.clock import SystemClock
-from sandpool.node.network.local import LocalNetwork
-from sandpool.node.network.policies import Policies
-from sandpool.node.network.port import Wanted
-from support.outside_world import OutsideWorld, nobody_inside
-from support.policy_bodies import LABELS, PUBLIC, network_policy
+from sandpool.node.network.contract import NetworkRequest
+from sandpool.node.network.node_network import NodeNetwork
+from sandpool.node.network.policy import Policies
+from support.api.policy_bodies import LABELS, PUBLIC, network_policy
+from support.node.outside_world import OutsideWorld, nobody_inside
 
 INSIDE = """
 import ctypes, fcntl, os, socket, struct, sys
@@ -49,8 +49,8 @@ async def test_what_listens_inside_a_namespace_is_served_from_outside() -> None:
     policies = Policies()
     policies.put(network_policy(PUBLIC))
     async with OutsideWorld().running() as world:
-        network = LocalNetwork(policies, SystemClock(), resolve=world.resolve, connect=world.connect)
-        pod = await network.attach(Wanted(uid="u", namespace="team", name="box", labels=LABELS), nobody_inside)
+        network = NodeNetwork(policies, SystemClock(), resolve=world.resolve, connect=world.connect)
+        pod = await network.attach(NetworkRequest(uid="u", namespace="team", name="box", labels=LABELS), nobody_inside)
         ours, theirs = socket.socketpair()
         with socket.create_server(("127.0.0.1", 0)) as host, ours, theirs:
             host.setblocking(False)

@@ -11,13 +11,13 @@ import psutil
 import pytest
 
 from sandpool.base.clock import SystemClock
+from sandpool.node.network.contract import NetworkRequest
 from sandpool.node.network.egress.outside import connect, resolve
-from sandpool.node.network.local import LocalNetwork
-from sandpool.node.network.policies import Policies
-from sandpool.node.network.port import Wanted
+from sandpool.node.network.node_network import NodeNetwork
+from sandpool.node.network.policy import Policies
 from sandpool.node.network.route import Route, route
-from support.outside_world import Box, listening, nobody_inside
-from support.policy_bodies import EVERYWHERE, LABELS, network_policy
+from support.api.policy_bodies import EVERYWHERE, LABELS, network_policy
+from support.node.outside_world import Box, listening, nobody_inside
 
 
 def own_addresses() -> list[str]:
@@ -74,8 +74,8 @@ async def test_this_machine_is_out_of_reach_with_nothing_replaced() -> None:
     """The real resolver, dialler and routes, a policy that allows everything, and a listener on every address of the host."""
     policies = Policies()
     policies.put(network_policy(EVERYWHERE))
-    network = LocalNetwork(policies, SystemClock())
-    pod = await network.attach(Wanted(uid="u", namespace="team", name="box", labels=LABELS), nobody_inside)
+    network = NodeNetwork(policies, SystemClock())
+    pod = await network.attach(NetworkRequest(uid="u", namespace="team", name="box", labels=LABELS), nobody_inside)
     way_out = listening()
     pod.serve_egress(way_out)
     box = Box(network, pod, policies, way_out.getsockname()[1])

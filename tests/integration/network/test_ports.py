@@ -13,20 +13,19 @@ import pytest
 
 from sandpool.base.clock import SystemClock
 from sandpool.base.errors import NodeError
-from sandpool.node.network.local import LocalNetwork
-from sandpool.node.network.options import NetworkOptions
-from sandpool.node.network.policies import Policies
-from sandpool.node.network.port import Dial, Port, Wanted
-from sandpool.node.network.ports import listen
-from support.as_nobody import as_nobody
-from support.manual_clock import ManualClock
-from support.outside_world import OutsideWorld, nobody_inside
+from sandpool.node.network.addresses import listen
+from sandpool.node.network.contract import Dial, NetworkOptions, NetworkRequest, Port
+from sandpool.node.network.node_network import NodeNetwork
+from sandpool.node.network.policy import Policies
+from support.clocks.manual_clock import ManualClock
+from support.node.outside_world import OutsideWorld, nobody_inside
+from support.product.as_nobody import as_nobody
 
 RANGE = "127.77.0.0/24"
 
 
-def wanted(name: str, *ports: Port, address: str = "") -> Wanted:
-    return Wanted(uid=f"uid-{name}", namespace="team", name=name, ports=ports, address=address)
+def wanted(name: str, *ports: Port, address: str = "") -> NetworkRequest:
+    return NetworkRequest(uid=f"uid-{name}", namespace="team", name=name, ports=ports, address=address)
 
 
 def free_port() -> int:
@@ -37,9 +36,9 @@ def free_port() -> int:
 
 
 @contextlib.asynccontextmanager
-async def network(options: NetworkOptions = NetworkOptions(pods=RANGE)) -> AsyncIterator[LocalNetwork]:
+async def network(options: NetworkOptions = NetworkOptions(pods=RANGE)) -> AsyncIterator[NodeNetwork]:
     world = OutsideWorld()
-    made = LocalNetwork(Policies(), SystemClock(), options, resolve=world.resolve, connect=world.connect)
+    made = NodeNetwork(Policies(), SystemClock(), options, resolve=world.resolve, connect=world.connect)
     try:
         yield made
     finally:
@@ -215,7 +214,7 @@ async def test_no_more_connections_than_a_pod_may_have() -> None:
 async def test_idle_connections_end() -> None:
     port, clock = free_port(), ManualClock()
     world = OutsideWorld()
-    made = LocalNetwork(
+    made = NodeNetwork(
         Policies(), clock, NetworkOptions(pods=RANGE, idle_timeout=10), resolve=world.resolve, connect=world.connect
     )
     async with inside() as (dial, ends):
@@ -259,4 +258,4 @@ async def test_a_closed_pod_takes_no_way_out_any_more() -> None:
 @pytest.mark.parametrize("pods", ["10.0.0.0/8", "127.0.0.0/8", "127.0.0.0/24"])
 async def test_ranges_that_are_refused(pods: str) -> None:
     with pytest.raises(NodeError, match="BadOptions"):
-        LocalNetwork(Policies(), SystemClock(), NetworkOptions(pods=pods))
+        NodeNetwork(Policies(), SystemClock(), NetworkOptions(pods=pods))

@@ -12,13 +12,13 @@ import pytest
 
 from sandpool.base.clock import SystemClock
 from sandpool.model.metadata import Key, Uid
-from sandpool.node.backend import ContainerSpec, Exit, Running, Started, Waiting, Workload, WorkloadSpec
+from sandpool.node.backend import ContainerSpec, Exit, PodStatus, Started, Waiting, Workload, WorkloadSpec
 from sandpool.node.pods.backend import PodsBackend
-from sandpool.node.pods.options import PodsOptions
+from sandpool.node.pods.context import PodsOptions
 from sandpool.node.runtimes.process.runtime import ProcessRuntime
-from support.faulty_runtime import FaultyRuntime
-from support.installation_name import installation_name
-from support.pod_parts import FolderVolumes, HostImages, QuietNetwork
+from support.node.faulty_runtime import FaultyRuntime
+from support.node.installation_name import installation_name
+from support.node.pod_parts import FolderVolumes, HostImages, QuietNetwork
 
 QUICK = PodsOptions(first_retry=0.05, first_pull_retry=0.05, longest_retry=0.2, kept=0.2, log_size=20_000, log_files=3)
 
@@ -28,20 +28,20 @@ def a_pod(command: str = "exec sleep 1000", number: int = 1, **fields: Any) -> W
     return Workload(Uid(f"uid-{number}"), Key("default", f"pod-{number}"), WorkloadSpec(containers=(spec,)))
 
 
-def runs(seen: Running | None) -> bool:
+def runs(seen: PodStatus | None) -> bool:
     return seen is not None and all(isinstance(one.state, Started) for one in seen.containers)
 
 
-def over(seen: Running | None) -> bool:
+def over(seen: PodStatus | None) -> bool:
     return seen is not None and all(isinstance(one.state, Exit) for one in seen.containers)
 
 
-def gone(seen: Running | None) -> bool:
+def gone(seen: PodStatus | None) -> bool:
     return seen is None
 
 
-def waits(reason: str) -> Callable[[Running | None], bool]:
-    def waiting(seen: Running | None) -> bool:
+def waits(reason: str) -> Callable[[PodStatus | None], bool]:
+    def waiting(seen: PodStatus | None) -> bool:
         state = seen.containers[0].state if seen is not None else None
         return isinstance(state, Waiting) and state.reason == reason
 
@@ -76,12 +76,12 @@ class World:
     async def open(self) -> None:
         await self.backend.open(lambda uid: self.news.set())
 
-    async def until(self, work: Workload, condition: Callable[[Running | None], bool]) -> Running | None:
+    async def until(self, work: Workload, condition: Callable[[PodStatus | None], bool]) -> PodStatus | None:
         async with asyncio.timeout(30):
-            while not condition(self.backend.look(work.uid)):
+            while not condition(self.backend.pod_status(work.uid)):
                 self.news.clear()
                 await self.news.wait()
-        return self.backend.look(work.uid)
+        return self.backend.pod_status(work.uid)
 
     async def logs(self, work: Workload, **how: Any) -> bytes:
         return b"".join([text async for text in self.backend.logs(work.uid, "main", **how)])

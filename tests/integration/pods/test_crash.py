@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from integration.pods.conftest import World, a_pod, runs
-from sandpool.node.runtimes.process.family import MARK, reap
+from sandpool.node.runtimes.process.supervisor_client import MARK, reap
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
@@ -27,7 +27,7 @@ async def main():
     await world.open()
     for number in range(3):
         work = a_pod("(setsid sleep 1000 &); echo mine > /dev/null; exec sleep 1000", number)
-        await world.backend.start(work)
+        await world.backend.start_pod(work)
         await world.until(work, runs)
     print("up", flush=True)
     await asyncio.Event().wait()
@@ -104,7 +104,7 @@ async def test_what_outlived_everybody_is_ended_by_the_next_process(
     try:
         await gone_by_themselves(tmp_path)
         work = a_pod(number=1)
-        await world.backend.start(work)
+        await world.backend.start_pod(work)
         await world.until(work, runs)
         assert supervisors(started(tmp_path))
     finally:

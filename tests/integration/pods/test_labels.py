@@ -11,7 +11,7 @@ from sandpool.model.metadata import Uid
 
 async def test_other_labels_reach_the_network_at_once(world: World) -> None:
     work = replace(a_pod(), labels={"app": "a"})
-    await world.backend.start(work)
+    await world.backend.start_pod(work)
     await world.until(work, runs)
     attached = world.network.attached[work.uid]
     assert attached.labels == {"app": "a"}
@@ -24,7 +24,7 @@ async def test_other_labels_reach_the_network_at_once(world: World) -> None:
 async def test_a_pod_that_is_attached_later_has_the_labels_of_then(world: World) -> None:
     world.runtime.failures["create"] = [NodeError("NoSpace", "the disk is full; make room")]
     work = replace(a_pod(), labels={"app": "a"})
-    await world.backend.start(work)
+    await world.backend.start_pod(work)
     await world.until(work, waits("NoSpace"))
     world.backend.relabel(work.uid, {"app": "b"})
     await world.until(work, runs)

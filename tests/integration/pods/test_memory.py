@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import weakref
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +12,11 @@ import pytest
 from integration.pods.conftest import World, a_pod, gone, over, runs
 from integration.pods.test_over import reclaimed
 from sandpool.base.errors import NodeError
-from sandpool.node.backend import Running, Workload
-from sandpool.node.images.port import Credential
+from sandpool.node.backend import PodStatus, Workload
+from sandpool.node.images.image import Credential
 from sandpool.node.volumes.spec import Content, VolumeSpec
+
+pytestmark = pytest.mark.usefixtures("no_collector")
 
 
 class Files(dict[str, bytes]):
@@ -29,14 +29,6 @@ class Values(dict[str, str]):
 
 class Login(Credential):
     """Without slots."""
-
-
-@pytest.fixture(autouse=True)
-def no_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 class Given:
@@ -53,7 +45,7 @@ class Given:
     async def start(self, world: World) -> None:
         work, self._work = self._work, None
         assert work is not None
-        await world.backend.start(work)
+        await world.backend.start_pod(work)
 
     @property
     def left(self) -> set[str]:
@@ -99,9 +91,9 @@ async def test_a_restarted_container_has_its_variables(world: World) -> None:
     given = Given(work)
     await given.start(world)
     await world.until(work, over)
-    await world.backend.restart(work.uid, "main")
+    await world.backend.restart_container(work.uid, "main")
 
-    def again(seen: Running | None) -> bool:
+    def again(seen: PodStatus | None) -> bool:
         return over(seen) and seen is not None and seen.containers[0].restarts == 1
 
     await world.until(work, again)
@@ -124,12 +116,12 @@ async def test_pods_that_come_and_go(world: World) -> None:
         work = a_pod("exit 0" if number % 2 else "exec sleep 1000", number)
         given = Given(work)
         await given.start(world)
-        pods.append(weakref.ref(world.backend._pods[work.uid]))
+        pods.append(weakref.ref(world.backend.pods[work.uid]))
         await world.until(work, over if number % 2 else runs)
         if number % 3:
             await world.backend.reclaim(work)
             await world.until(work, reclaimed)
-        await world.backend.stop(work.uid, 0)
+        await world.backend.stop_pod(work.uid, 0)
         await world.until(work, gone)
         await at_last(given, set())
     assert [pod() for pod in pods if pod() is not None] == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.ordinary_user import NOBODY, interpreter, readable_copy
+from support.product.ordinary_user import NOBODY, interpreter, readable_copy
 
 
 @pytest.mark.ordinary_user
@@ -23,7 +23,7 @@ def test_pods_of_an_ordinary_user() -> None:
     os.chown(work, NOBODY, NOBODY)
     try:
         done = subprocess.run(
-            [interpreter(), "-m", "support.pod_user", str(work)], user=NOBODY, group=NOBODY, extra_groups=[], cwd=work,
+            [interpreter(), "-m", "support.node.pod_user", str(work)], user=NOBODY, group=NOBODY, extra_groups=[], cwd=work,
             env={"PYTHONPATH": str(readable_copy(home)), "PATH": os.environ["PATH"], "HOME": str(work)},
             capture_output=True, text=True, timeout=110, check=False,
         )  # fmt: skip

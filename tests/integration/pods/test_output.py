@@ -15,10 +15,10 @@ from integration.pods.conftest import QUICK, World, a_pod, gone, over, runs
 from sandpool.base.clock import SystemClock
 from sandpool.node.backend import BackendError
 from sandpool.node.pods.logs.files import LogWriter
-from sandpool.node.pods.output import Output
-from sandpool.node.pods.pipes import Source, pipe
+from sandpool.node.pods.pipes import PipeReader, pipe
+from sandpool.node.pods.run import Output
 from sandpool.node.pods.threads import Threads
-from support.streams import TestStreams
+from support.node.streams import TestStreams
 
 
 async def test_a_follower_reads_across_rotations(world: World) -> None:
@@ -27,7 +27,7 @@ async def test_a_follower_reads_across_rotations(world: World) -> None:
     work = a_pod(
         f"i=0; while [ $i -lt {count} ]; do i=$((i+1)); echo line $i; [ $((i % 100)) = 0 ] && sleep 0.01; done"
     )
-    await world.backend.start(work)
+    await world.backend.start_pod(work)
     await world.until(work, lambda seen: runs(seen) or over(seen))
     got = await world.logs(work, follow=True)
     assert got.splitlines() == [b"line %d" % number for number in range(1, count + 1)]
@@ -39,14 +39,14 @@ async def test_a_follower_reads_across_rotations(world: World) -> None:
 
 async def test_a_reader_that_stops_holds_nothing_up(world: World) -> None:
     work = a_pod("seq 1 50000")
-    await world.backend.start(work)
+    await world.backend.start_pod(work)
     reader = world.backend.logs(work.uid, "main", follow=True)
     await world.until(work, lambda seen: runs(seen) or over(seen))
     first = await anext(reader)
     await world.until(work, over)
     rest = b"".join([text async for text in reader])
     assert (first + rest).endswith(b"\n50000\n")
-    await world.backend.stop(work.uid, 0)
+    await world.backend.stop_pod(work.uid, 0)
     await world.until(work, gone)
 
 
@@ -56,7 +56,7 @@ async def test_one_who_is_attached_and_does_not_read_is_left_behind(tmp_path: Pa
     await world.open()
     try:
         work = a_pod("read line; head -c 2000000 /dev/zero; exit 3", stdin=True)
-        await world.backend.start(work)
+        await world.backend.start_pod(work)
         await world.until(work, runs)
         deaf, good = TestStreams(None), TestStreams(None)
         deaf.gate.clear()
@@ -87,11 +87,11 @@ class SlowDisk(LogWriter):
 
 
 async def test_a_slow_disk_slows_the_one_who_writes_and_nobody_else(tmp_path: Path) -> None:
-    threads = Threads("test", 2)
+    threads = Threads("test", 3)  # one namespace has all but one
     slow = SlowDisk(tmp_path / "one")
     reading, writing = pipe()
     os.set_blocking(writing, False)
-    outputs = [Output({1: Source(reading)}, slow, SystemClock(), threads, 1.0)]
+    outputs = [Output({1: PipeReader(reading)}, slow, SystemClock(), threads, 1.0)]
     pumps = [asyncio.create_task(outputs[0].run())]
     taken = 0
     async with asyncio.timeout(20):
@@ -102,7 +102,7 @@ async def test_a_slow_disk_slows_the_one_who_writes_and_nobody_else(tmp_path: Pa
         assert taken < 5 * 65536
         quick, told = pipe()
         other = LogWriter(tmp_path / "two", 0, 1 << 20, 3)
-        outputs.append(Output({1: Source(quick)}, other, SystemClock(), threads, 1.0))
+        outputs.append(Output({1: PipeReader(quick)}, other, SystemClock(), threads, 1.0))
         pumps.append(asyncio.create_task(outputs[1].run()))
         os.write(told, b"quick\n")
         os.close(told)
@@ -119,7 +119,7 @@ async def test_a_slow_disk_slows_the_one_who_writes_and_nobody_else(tmp_path: Pa
 
 async def test_an_endless_line_is_kept_within_bounds(world: World) -> None:
     work = a_pod("head -c 5000000 /dev/zero | tr '\\0' y")
-    await world.backend.start(work)
+    await world.backend.start_pod(work)
     await world.until(work, over)
     files = list((world.folder / "pods" / work.uid / "logs" / "main").iterdir())
     assert sum(path.stat().st_size for path in files) < 3 * (20_000 + 100_000)

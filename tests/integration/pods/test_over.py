@@ -9,16 +9,16 @@ import pytest
 
 from integration.pods.conftest import QUICK, World, a_pod, gone, over, runs
 from sandpool.base.errors import NodeError
-from sandpool.node.backend import ContainerSpec, Exit, Resources, Running, Workload, WorkloadSpec
-from sandpool.node.network.addresses import Addresses
+from sandpool.node.backend import ContainerSpec, Exit, PodStatus, Resources, Workload, WorkloadSpec
+from sandpool.node.network.addresses import AddressPool
 from sandpool.node.volumes.spec import EmptyDir, VolumeSpec
-from support.pod_parts import FolderVolumes
+from support.node.pod_parts import FolderVolumes
 
 BUSY = NodeError("Busy", "something still holds it")
 SLOW = replace(QUICK, first_retry=1000.0, longest_retry=1000.0)
 
 
-def reclaimed(seen: Running | None) -> bool:
+def reclaimed(seen: PodStatus | None) -> bool:
     return seen is not None and seen.reclaimed
 
 
@@ -44,7 +44,7 @@ async def held(world: World, times: int) -> Held:
 
 
 async def ended(world: World, work: Workload) -> None:
-    await world.backend.start(work)
+    await world.backend.start_pod(work)
     await world.until(work, over)
 
 
@@ -83,8 +83,8 @@ async def test_a_pod_that_waits_to_be_reclaimed_can_be_deleted_at_once(world: Wo
     async with asyncio.timeout(10):
         while world.runtime.failures["destroy"] or volumes.times:
             await asyncio.sleep(0.001)
-    assert not reclaimed(world.backend.look(work.uid))
-    await world.backend.stop(work.uid, 1000)
+    assert not reclaimed(world.backend.pod_status(work.uid))
+    await world.backend.stop_pod(work.uid, 1000)
     await world.until(work, gone)
 
 
@@ -96,14 +96,14 @@ async def test_a_stop_waits_until_what_is_being_taken_back_is(world: World) -> N
     async with asyncio.timeout(10):
         while "destroy" not in world.runtime.calls:
             await asyncio.sleep(0.001)
-    await world.backend.stop(work.uid, 0)
+    await world.backend.stop_pod(work.uid, 0)
     gate.set()
     await world.until(work, gone)
     assert world.runtime.calls.count("destroy") == 1
 
 
 async def test_its_address_and_images_are_free_for_others(world: World) -> None:
-    world.network.addresses = Addresses("127.64.0.0/30")
+    world.network.addresses = AddressPool("127.64.0.0/30")
     done = [a_pod("exit 0", number) for number in (1, 2)]
     for work in done:
         await ended(world, work)
@@ -112,12 +112,12 @@ async def test_its_address_and_images_are_free_for_others(world: World) -> None:
     assert world.images.held == {}
     more = [a_pod(number=number) for number in (3, 4)]
     for work in more:
-        await world.backend.start(work)
+        await world.backend.start_pod(work)
         await world.until(work, runs)
     for work in done:  # what is not theirs any more stays whose it is
-        await world.backend.stop(work.uid, 0)
+        await world.backend.stop_pod(work.uid, 0)
         await world.until(work, gone)
-    addresses = {seen.address for seen in world.backend.running()}
+    addresses = {seen.address for seen in world.backend.list_pods()}
     assert len(addresses) == 2
     assert "" not in addresses
 
@@ -129,7 +129,7 @@ async def test_a_sidecar_that_is_about_to_run_again_does_not(world: World) -> No
     await ended(world, work)
     await world.until(work, lambda seen: seen is not None and isinstance(seen.init[0].state, Exit))
     world.images.gate, pulls = asyncio.Event(), world.images.pulls
-    await world.backend.restart(work.uid, "side")
+    await world.backend.restart_container(work.uid, "side")
     async with asyncio.timeout(10):
         while world.images.pulls == pulls:
             await asyncio.sleep(0)
@@ -138,7 +138,7 @@ async def test_a_sidecar_that_is_about_to_run_again_does_not(world: World) -> No
     world.images.gate.set()
     assert seen is not None
     assert (seen.init[0].restarts, world.runtime.calls.count("start")) == (0, 2)
-    assert world.backend.look(work.uid) == seen
+    assert world.backend.pod_status(work.uid) == seen
 
 
 async def test_the_disk_counts_only_its_logs(world: World) -> None:

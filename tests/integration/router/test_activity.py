@@ -15,10 +15,10 @@ from sandpool.model.times import parse
 from sandpool.router.activity import LAST_ACTIVITY, Activity, Rhythm
 from sandpool.router.ports import Target
 from sandpool.router.values import Admitted
-from support.control_plane import START, ControlPlane, a_control_plane
-from support.counting_api import CountingApi
-from support.flaky_api import FlakyApi
-from support.local_parts import running
+from support.api.counting_api import CountingApi
+from support.api.flaky_api import FlakyApi
+from support.api.local_parts import running
+from support.simulated.control_plane import START, ControlPlane, a_control_plane
 
 pytestmark = pytest.mark.looptime
 

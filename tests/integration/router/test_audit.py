@@ -16,7 +16,7 @@ import pytest
 from sandpool.base.clock import SystemClock
 from sandpool.kube.errors import ConfigError
 from sandpool.router.audit import AuditLog, Bounds, Entry, shown_path
-from support.manual_clock import ManualClock
+from support.clocks.manual_clock import ManualClock
 
 
 def an_entry(number: int = 0, path: str = "/execute") -> Entry:

@@ -12,11 +12,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sandpool.kube.errors import ConfigError
-from sandpool.loop.serving_certificate import INTERVAL, Certificate, CertificateFiles
+from sandpool.loop.serving_tls import INTERVAL, Certificate, CertificateFiles
 from sandpool.telemetry.router_metrics import RouterMetrics
-from support.kube_certificates import Authority
-from support.local_parts import until
-from support.manual_clock import ManualClock
+from support.api.local_parts import until
+from support.clocks.manual_clock import ManualClock
+from support.kube.certificates import Authority
 
 
 @asynccontextmanager

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from support.boxd_daemon import Daemon, boxd
-from support.sdk_box import a_box
+from support.network.boxd_daemon import Daemon, boxd
+from support.network.sdk_box import a_box
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import pytest
 
 from sandpool import Config, Connection, Process, Sandbox, SandboxGone
 from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES
-from support.cluster import Cluster, running_cluster
-from support.cluster_watch import became
+from support.product.cluster import Cluster, running_cluster
+from support.product.cluster_watch import became
 
 PORT = 8765
 

@@ -35,10 +35,11 @@ from sandpool import (
 from sandpool.kube.errors import NotFound, Refused
 from sandpool.model.kinds import POOLS
 from sandpool.sdk.api_paths import claims, sandboxes
-from support.cluster import Cluster, running_cluster
-from support.cluster_watch import became
+from sandpool.sdk.config import resolve_here
+from support.network.loop_proxy import a_proxy
+from support.product.cluster import Cluster, running_cluster
+from support.product.cluster_watch import became
 
-NOBODY = "https://127.0.0.1:1"
 EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
 
 
@@ -91,7 +92,7 @@ def names(cluster: Cluster) -> Iterator[Any]:
 
 def test_claimed_in_a_with_statement_and_given_back(config: Config, names: Any) -> None:
     before = names()
-    with Sandbox.claim("quick", labels={"team": "a"}, config=config) as box:
+    with Connection(config) as connection, Sandbox.claim("quick", labels={"team": "a"}, connection=connection) as box:
         assert names() - before == {box.name}
         assert box.pool == "quick"
         assert box.namespace == "default"
@@ -101,7 +102,7 @@ def test_claimed_in_a_with_statement_and_given_back(config: Config, names: Any) 
         assert info.labels == {
             "team": "a",
             "agents.x-k8s.io/created-by": "sandpool-sdk",
-            "sandpool.dev/client": box._connection.mark,
+            "sandpool.dev/client": connection.mark,
         }
     with pytest.raises(Released, match=box.name):
         box.info()
@@ -179,7 +180,11 @@ def test_what_is_kept_while_suspended_is_said_before(config: Config, cluster: Cl
     def mode() -> str:
         return str(cluster.request("GET", sandboxes("default", box.sandbox))["spec"]["operatingMode"])
 
-    with Sandbox.claim("quick", config=config) as box, warnings.catch_warnings():
+    with (
+        Connection(config) as connection,
+        Sandbox.claim("quick", connection=connection) as box,
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("error", UserWarning)
         with pytest.raises(UserWarning, match="no file is kept"):
             box.suspend()
@@ -187,7 +192,7 @@ def test_what_is_kept_while_suspended_is_said_before(config: Config, cluster: Cl
         main = {"name": "main", "image": "python", "volumeMounts": [{"name": "v", "mountPath": "/data"}]}
         lasting = {"containers": [main], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
         change = [{"op": "add", "path": "/spec/podTemplate/spec", "value": lasting}]
-        box._connection.cluster.patch(sandboxes("default", box.sandbox), change)
+        connection.cluster.patch(sandboxes("default", box.sandbox), change)
         assert box.kept() == ("/data",)
         box.suspend()
         assert mode() == "Suspended"
@@ -202,8 +207,8 @@ def test_more_time(config: Config, cluster: Cluster, names: Any) -> None:
 
 
 def test_a_sandbox_whose_time_is_up_is_gone(config: Config, names: Any) -> None:
-    with Sandbox.claim("quick", ttl=1, config=config) as box:
-        with box._connection.cluster.watch(claims("default"), fields=f"metadata.name={box.name}", timeout=30) as events:
+    with Connection(config) as connection, Sandbox.claim("quick", ttl=1, connection=connection) as box:
+        with connection.cluster.watch(claims("default"), fields=f"metadata.name={box.name}", timeout=30) as events:
             assert any(event.type == "DELETED" for event in events)
         with pytest.raises(SandboxGone, match="has ended"):
             box.info()
@@ -338,7 +343,9 @@ def test_a_quota_that_is_used_up_is_no_matter_of_tokens(config: Config, cluster:
     hard = {"count/sandboxclaims.extensions.agents.x-k8s.io": "0"}
     quota = {"metadata": {"name": "team"}, "spec": {"hard": hard}}
     cluster.request("POST", "/api/v1/namespaces/few/resourcequotas", quota)
-    with pytest.raises(ClaimFailed, match=r"exceeded quota: team, .*; delete claims that are done with") as caught:
+    with pytest.raises(
+        ClaimFailed, match=r"exceeded quota: team, .*; release claims that you no longer need"
+    ) as caught:
         Sandbox.claim("quick", config=replace(config, namespace="few"))
     assert caught.value.reason == "QuotaExceeded"
 
@@ -388,12 +395,14 @@ async def _until_there(cluster: Cluster, name: str) -> None:
 
 async def test_giving_back_can_be_tried_again(config: Config, cluster: Cluster, names: Any) -> None:
     """The API server is gone for a moment: release fails, says so, and works later."""
-    box = await AsyncSandbox.claim("quick", config=config)
-    server = box._connection.resolved.cluster
-    far = AsyncConnection(resolved=replace(box._connection.resolved, cluster=replace(server, server=NOBODY)))
-    near, box._connection = box._connection, far
-    with pytest.raises(Refused):
-        await box.release()
-    box._connection = near
-    await box.release()
-    assert repr(box).endswith("(was released)>")
+    found = resolve_here(config)
+    async with a_proxy(found.cluster.server) as proxy:
+        resolved = replace(found, cluster=replace(found.cluster, server=proxy.url))
+        async with AsyncConnection(resolved=resolved) as connection:
+            box = await AsyncSandbox.claim("quick", connection=connection)
+            await proxy.shut()
+            with pytest.raises(Refused):
+                await box.release()
+            await proxy.open()
+            await box.release()
+            assert repr(box).endswith("(was released)>")

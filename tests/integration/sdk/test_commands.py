@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import io
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,20 +14,8 @@ import pytest
 
 from sandpool.sdk.errors import CommandError, CommandFailed, CommandNotFound, CommandTimeout
 from sandpool.sdk.values import Exit
-from support.boxd_daemon import Daemon
-from support.sdk_box import SyncBox, a_box
-
-
-def gone(pid: int, patience: float = 20) -> bool:
-    end = time.monotonic() + patience
-    while time.monotonic() < end:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":
-                return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.01)
-    return False
+from support.network.boxd_daemon import Daemon, gone
+from support.network.sdk_box import SyncBox, a_box
 
 
 async def test_text_goes_through_a_shell_and_a_list_does_not(box: Any) -> None:
@@ -234,8 +221,7 @@ def test_breaking_out_of_the_iteration_ends_the_command_without_await(daemon: Da
 async def test_a_run_uses_one_connection_again_and_again(box: Any, daemon: Daemon) -> None:
     for _ in range(5):
         await box.run("true")
-    way = box.way if not hasattr(box, "_thing") else box._thing.way
-    assert len(way.http._idle) == 1
+    assert len(box.way.http.idle) == 1
 
 
 @pytest.mark.parametrize("fed", [False, True])

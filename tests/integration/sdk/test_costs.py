@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from sandpool import AsyncConnection, AsyncSandbox, Config, Connection, Sandbox
-from sandpool.sdk._async import lending
+from sandpool.sdk._async import connection as connections
 from sandpool.sdk._async.cluster import AT_ONCE
 from sandpool.sdk.config import Resolved, resolve_here
-from support.cluster import Cluster, running_cluster
-from support.loop_proxy import Proxy, a_proxy
+from support.network.loop_proxy import Proxy, a_proxy
+from support.product.cluster import Cluster, running_cluster
 
 BASE = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/default"
 POOL = "quick"
@@ -100,6 +100,11 @@ def by_default(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SANDPOOL_DATA_DIR", str(cluster.data_dir))
 
 
+async def client_of(box: AsyncSandbox) -> str:
+    """The mark of the connection that it was claimed on."""
+    return (await box.info()).labels["sandpool.dev/client"]
+
+
 @pytest.mark.usefixtures("by_default")
 async def test_sandboxes_share_a_connection_unless_told_otherwise(cluster: Cluster) -> None:
     config = Config(data_dir=cluster.data_dir)
@@ -108,28 +113,32 @@ async def test_sandboxes_share_a_connection_unless_told_otherwise(cluster: Clust
         AsyncSandbox.claim(POOL) as two,
         AsyncSandbox.claim(POOL, config=config) as other,
     ):
-        assert one._connection is two._connection
-        assert other._connection is not one._connection
-        shared = one._connection
+        shared = await client_of(one)
+        assert await client_of(two) == shared
+        assert await client_of(other) != shared
     async with AsyncSandbox.claim(POOL) as again:
-        assert again._connection is shared, "those who come later, too"
+        assert await client_of(again) == shared, "those who come later, too"
 
 
 @pytest.mark.usefixtures("by_default")
 async def test_it_leads_where_the_configuration_says_now(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    sharing = await connections.SHARED.get()
     async with AsyncSandbox.claim(POOL) as one:
+        lease = await sharing.lease()
+        old = lease.connection
+        await lease.end()
+        assert await client_of(one) == old.mark
         monkeypatch.setenv("SANDPOOL_NAMESPACE", "default")
         async with AsyncSandbox.claim(POOL) as same:
-            assert same._connection is one._connection, "it says the same"
+            assert await client_of(same) == old.mark, "it says the same"
         monkeypatch.setenv("SANDPOOL_NAMESPACE", "kube-system")
-        lender = await lending._SHARED.here()
-        loan = await lender.lend()
-        assert loan.connection is not one._connection
-        await loan.end()
+        lease = await sharing.lease()
+        assert lease.connection is not old
+        await lease.end()
         assert await one.info(), "whoever has the old one keeps it"
-        old = one._connection
-    assert old.cluster._http is not None
-    assert old.cluster._http._closed, "the last one closed it"
+        assert old.cluster.http is not None
+        assert not old.cluster.http.closed
+    assert old.cluster.http.closed, "the last one closed it"
 
 
 SYNC = f"""

@@ -15,9 +15,9 @@ import pytest
 
 from sandpool.kube.errors import Unreachable
 from sandpool.sdk.errors import FileDenied, FileError, FileExists, FileNotFound, FileTooLarge, TooLarge
-from support.boxd_daemon import Daemon
-from support.cutting_proxy import a_cutting_proxy
-from support.sdk_box import a_box
+from support.network.boxd_daemon import Daemon
+from support.network.cutting_proxy import a_cutting_proxy
+from support.network.sdk_box import a_box
 
 
 async def test_contents_of_every_shape(box: Any, home: Path, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ async def test_making_moving_removing(box: Any, home: Path) -> None:
     top = home.name
     await box.files.mkdir(f"{top}/a/b/c")
     await box.files.mkdir(f"{top}/a/b/c")
-    with pytest.raises(FileExists, match="there already"):
+    with pytest.raises(FileExists, match="already exists"):
         await box.files.mkdir(f"{top}/a", parents=False)
     with pytest.raises(FileNotFound):
         await box.files.mkdir(f"{top}/x/y", parents=False)
@@ -135,11 +135,11 @@ async def test_refusals_name_the_sandbox_the_path_and_the_next_step(box: Any, ho
             await box.files.write(f"{home.name}/absent", what)
     with pytest.raises(FileDenied, match=r"leads out of .*; choose a path"):
         await box.files.read("../../etc/passwd")
-    with pytest.raises(FileError, match="is a folder"):
+    with pytest.raises(FileError, match="is a directory"):
         await box.files.read(home.name)
-    with pytest.raises(FileError, match="is a folder"):
+    with pytest.raises(FileError, match="is a directory"):
         await box.files.write(home.name, b"x" * 3_000_000)
-    with pytest.raises(FileError, match="not a folder"):
+    with pytest.raises(FileError, match="not a directory"):
         await box.files.write(f"{home.name}/f", "x") or await box.files.list(f"{home.name}/f")
     with pytest.raises(ValueError, match="0o644"):
         await box.files.write(f"{home.name}/f", "x", mode=0o10644)
@@ -308,7 +308,7 @@ async def test_a_local_symlink_is_not_written_through(box: Any, home: Path, tmp_
     back.mkdir()
     (back / "g").symlink_to(outside / "g")
     (back / "sub").symlink_to(outside)
-    with pytest.raises(FileError, match="'sub' is not a folder at the destination"):
+    with pytest.raises(FileError, match="'sub' is not a directory at the destination"):
         await box.files.download(f"{home.name}/t", back)
     (back / "sub").unlink()
     await box.files.download(f"{home.name}/t", back)

@@ -11,8 +11,8 @@ import pytest
 
 from sandpool import Config, Sandbox
 from sandpool.model.kinds import POOLS
-from support.cluster import Cluster, running_cluster
-from support.cluster_watch import became
+from support.product.cluster import Cluster, running_cluster
+from support.product.cluster_watch import became
 
 PATIENCE = 30.0
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from support.boxd_daemon import Daemon
-from support.sdk_box import SyncBox
+from support.network.boxd_daemon import Daemon
+from support.network.sdk_box import SyncBox
 
 GUIDES = Path(__file__).parents[3] / "docs/how-to"
 CLAIM = 'box = Sandbox.claim("python", ttl=600)'

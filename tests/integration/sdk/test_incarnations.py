@@ -15,8 +15,8 @@ from sandpool.sdk._async.http import Headers, Response
 from sandpool.sdk.errors import ProcessLost, SandboxRestarted
 from sandpool.sdk.origin import Origin
 from sandpool.wire.headers import INCARNATION
-from support.boxd_daemon import Daemon, boxd
-from support.sdk_box import a_box
+from support.network.boxd_daemon import Daemon, boxd
+from support.network.sdk_box import a_box
 
 LARGE = b"x" * (1 << 20)
 
@@ -65,9 +65,7 @@ CALLS: dict[str, Callable[[Any], Awaitable[Any]]] = {
 async def test_one_call_says_so_and_does_nothing(box: Any, next_daemon: Daemon, name: str) -> None:
     await box.run(":")
     await lead(box, next_daemon)
-    with pytest.raises(
-        SandboxRestarted, match=r"was started again since the last call, and nothing of this one was done"
-    ):
+    with pytest.raises(SandboxRestarted, match=r"was restarted since the last call, and this call did nothing"):
         await CALLS[name](box)
     assert not (next_daemon.root / "made").exists()
     assert (await box.run("echo here")).stdout == "here\n"
@@ -103,7 +101,7 @@ async def test_a_process_is_lost_and_the_handle_goes_on(
     process = await box.start(["cat"])
     try:
         await lead(box, next_daemon)
-        with pytest.raises(ProcessLost, match=f"process {process.id}.* was started again"):
+        with pytest.raises(ProcessLost, match=f"process {process.id}.* was restarted"):
             await ABOUT[name](process)
         assert (await box.run("echo here")).stdout == "here\n"
     finally:

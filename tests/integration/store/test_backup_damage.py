@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.controlplane.store.backup import backup, read_backup
-from sandpool.controlplane.store.backup_format import TITLE, VERSION, encode, parse
+from sandpool.controlplane.store.backup import TITLE, VERSION, backup, encode, parse, read_backup
 from sandpool.controlplane.store.errors import DamagedBackup, ForeignFile, StoreError, UnknownFormat
 from sandpool.controlplane.store.record import Record
 from sandpool.controlplane.store.sqlite_log import SqliteLog
 from sandpool.controlplane.store.store import Store
 from sandpool.model.metadata import NO_REVISION, Revision
-from support.store_damage import filled, flip, key, value, write_format_1
+from support.storage.damage import filled, flip, key, value, write_format_1
 
 RECORDS = tuple(
     Record(f"core/pods/default/{name}", Revision(n), Revision(n), b'{"n":%d}' % n) for n, name in enumerate("abc", 1)
@@ -141,7 +140,7 @@ async def test_a_backup_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
     from sandpool.controlplane.store import backup as module
 
     store = await filled(tmp_path / "store.db")
-    sync = module.sync_file
+    sync = module.sync_file  # type: ignore[attr-defined]
 
     def lying_disk(path: Path) -> None:
         sync(path)

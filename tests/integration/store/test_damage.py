@@ -14,13 +14,13 @@ import pytest
 from sandpool.controlplane.store import files
 from sandpool.controlplane.store.damage import Damaged
 from sandpool.controlplane.store.errors import StoreError, UnknownFormat
-from sandpool.controlplane.store.opening import Terms
+from sandpool.controlplane.store.opening import OpenOptions
 from sandpool.controlplane.store.record import Record
 from sandpool.controlplane.store.sqlite_file import PAGE
 from sandpool.controlplane.store.sqlite_log import SqliteLog
 from sandpool.controlplane.store.store import Store
 from sandpool.model.metadata import NO_REVISION, Revision
-from support.store_damage import (
+from support.storage.damage import (
     as_if_killed,
     contents,
     execute,
@@ -105,7 +105,7 @@ async def test_a_row_that_vanished_is_noticed(place: Path) -> None:
     path = place / "store.db"
     await closed(path)
     execute(path, "DELETE FROM log WHERE id = 4")
-    await refused(path, "there are 38 objects where the newest row tells of 39")
+    await refused(path, "there are 38 objects where the newest row counts 39")
 
 
 async def test_a_page_that_was_never_written_again_is_noticed(place: Path) -> None:
@@ -242,7 +242,7 @@ async def test_the_database_is_gone(place: Path) -> None:
 async def test_the_database_is_gone_and_only_other_things_tell_of_it(place: Path) -> None:
     path = place / "store.db"
     with pytest.raises(Damaged, match="the file is missing, though access, node/volumes is there"):
-        await Store.open(SqliteLog(path, terms=Terms(traces=("access", "node/volumes"))))
+        await Store.open(SqliteLog(path, options=OpenOptions(traces=("access", "node/volumes"))))
     assert list(place.iterdir()) == []
 
 
@@ -350,7 +350,7 @@ async def test_garbage_in_a_store_of_the_first_format(place: Path) -> None:
         return "" if record.value.startswith(b"{") else "its value is no JSON"
 
     with pytest.raises(Damaged, match=f"{key(7)}: revision 5: its value is no JSON"):
-        await Store.open(SqliteLog(path, terms=Terms(check=check)))
-    store = await Store.open(SqliteLog(path, terms=Terms(accept_loss=True, check=check)))
+        await Store.open(SqliteLog(path, options=OpenOptions(check=check)))
+    store = await Store.open(SqliteLog(path, options=OpenOptions(accept_loss=True, check=check)))
     assert states(store).keys() == {key(0), key(1), key(2), key(8)}
     await store.close()

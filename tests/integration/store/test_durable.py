@@ -14,8 +14,8 @@ import pytest
 from sandpool.base.clock import SystemClock
 from sandpool.controlplane.api import LocalApi
 from sandpool.controlplane.event_expiry import EventExpiry
-from sandpool.controlplane.garbage_collection import Collector
-from sandpool.controlplane.namespaces import NamespaceLife, ensure_namespaces
+from sandpool.controlplane.garbage_collection import GarbageCollector
+from sandpool.controlplane.namespaces import NamespaceController, ensure_namespaces
 from sandpool.controlplane.objects.objects import Objects
 from sandpool.controlplane.store.sqlite_log import SqliteLog
 from sandpool.controlplane.store.store import Store
@@ -23,8 +23,8 @@ from sandpool.kube.api import EventType, Propagation
 from sandpool.kube.errors import NotFound
 from sandpool.model import kinds
 from sandpool.model.patches import merge_patch
-from support.local_objects import claim, config_map, sandbox
-from support.local_parts import running
+from support.api.local_objects import claim, config_map, sandbox
+from support.api.local_parts import running
 
 
 @asynccontextmanager
@@ -38,7 +38,7 @@ async def opened(folder: Path) -> AsyncIterator[tuple[Store, Objects, LocalApi]]
         await store.close()
 
 
-async def gone(api: LocalApi, resource: kinds.Resource, name: str, namespace: str = "") -> None:  # type: ignore[type-arg]
+async def gone(api: LocalApi, resource: kinds.Resource, name: str, namespace: str = "") -> None:  # type: ignore[name-defined]
     """Waits, by a watch and not by the clock, until the object is no longer there."""
     page = await api.list(resource, namespace, fields=f"metadata.name={name}")
     if not page.items:
@@ -95,14 +95,14 @@ async def test_an_interrupted_namespace_deletion_goes_on(tmp_path: Path, stop_af
         await api.create(kinds.SANDBOXES, sandbox(), "t")
         await api.delete(kinds.NAMESPACES, "t")
         start = store.revision
-        life = asyncio.create_task(NamespaceLife(store, objects, SystemClock()).run())
+        life = asyncio.create_task(NamespaceController(store, objects, SystemClock()).run())
         async with api.watch(kinds.CONFIG_MAPS, "t", since=start) as events:
             for _ in range(stop_after):
                 await anext(events)
         life.cancel()
         await asyncio.wait([life])
     async with opened(tmp_path) as (store, objects, api):
-        async with running(NamespaceLife(store, objects, SystemClock())):
+        async with running(NamespaceController(store, objects, SystemClock())):
             await gone(api, kinds.NAMESPACES, "t")
         assert (await api.list(kinds.CONFIG_MAPS, "t")).items == ()
         assert (await api.list(kinds.SANDBOXES, "t")).items == ()
@@ -121,7 +121,7 @@ async def test_collection_after_a_restart(tmp_path: Path) -> None:
         await api.create(kinds.SANDBOXES, sandbox("child", ownerReferences=[reference]), "default")
         await api.delete(kinds.CLAIMS, "owner", "default", propagation=Propagation.FOREGROUND)
     async with opened(tmp_path) as (store, objects, api):
-        async with running(Collector(store, objects, SystemClock())):
+        async with running(GarbageCollector(store, objects, SystemClock())):
             await gone(api, kinds.CLAIMS, "owner", "default")
         with pytest.raises(NotFound):
             await api.get(kinds.SANDBOXES, "child", "default")
@@ -130,7 +130,7 @@ async def test_collection_after_a_restart(tmp_path: Path) -> None:
 async def test_all_parts_beside_each_other(tmp_path: Path) -> None:
     clock = SystemClock()
     async with opened(tmp_path) as (store, objects, api):
-        parts = [part(store, objects, clock) for part in (Collector, NamespaceLife, EventExpiry)]
+        parts = [part(store, objects, clock) for part in (GarbageCollector, NamespaceController, EventExpiry)]
         async with running(*parts):
             await api.create(kinds.NAMESPACES, {"metadata": {"name": "t"}})
             await api.create(kinds.EVENTS, {"metadata": {"name": "e"}, "involvedObject": {"namespace": "t"}}, "t")

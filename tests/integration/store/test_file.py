@@ -146,7 +146,7 @@ async def test_what_queued_behind_a_failure_is_not_written(tmp_path: Path) -> No
     holder.execute("BEGIN IMMEDIATE")
     futures = [store.put(KEY, Revision(n), encode) for n in range(1, 4)]
     await asyncio.sleep(0)
-    while not log._writer.queue.empty():  # until the first of them has been taken and waits for the file
+    while not log.writer.queue.empty():  # until the first of them has been taken and waits for the file
         await asyncio.sleep(0)
     futures += [store.put(KEY, Revision(n), encode) for n in range(4, 6)]
     with pytest.raises(StoreFailed, match="write again"):
@@ -247,9 +247,9 @@ async def test_rows_of_a_commit_are_few_statements(tmp_path: Path, writes: int) 
     log = SqliteLog(tmp_path / "store.db", Bounds(checkpoint=1 << 30, wal=1 << 31))
     store = await Store.open(log)
     said: list[str] = []
-    log._connection.set_trace_callback(lambda text: said.append(text.split(" ", 1)[0]))
+    log.connection.set_trace_callback(lambda text: said.append(text.split(" ", 1)[0]))
     await asyncio.gather(*(store.put(f"core/pods/default/{n:03}", NO_REVISION, encode) for n in range(writes)))
-    log._connection.set_trace_callback(None)
+    log.connection.set_trace_callback(None)
     before = store.scan("")
     await store.close()
     if writes <= 64:  # more are handed over in parts

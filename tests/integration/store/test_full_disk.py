@@ -18,11 +18,11 @@ from sandpool.controlplane.store.sqlite_log import SqliteLog
 from sandpool.controlplane.store.store import Store
 from sandpool.controlplane.store.writer import Bounds
 from sandpool.model.metadata import NO_REVISION, Revision
-from sandpool.node.disk.ballast import Ballast
-from support.small_disk import MIB
-from support.small_disk import fill as fill_disk
-from support.small_disk import small_disk as small_disk_of
-from support.store_damage import contents, write_format_1
+from sandpool.node.disk.space import Ballast
+from support.node.small_disk import MIB
+from support.node.small_disk import fill as fill_disk
+from support.node.small_disk import small_disk as small_disk_of
+from support.storage.damage import contents, write_format_1
 
 KEY = "core/pods/default/one"
 
@@ -55,7 +55,7 @@ async def test_a_full_disk(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(600_000))
     store = await Store.open(SqliteLog(small_disk / "store.db"))
-    with pytest.raises(StoreFailed, match=r"make room on the disk|write again"):
+    with pytest.raises(StoreFailed, match=r"free space on the disk|write again"):
         await fill(store, "first")
     count = store.count("core/pods/first/")
     assert count > 3
@@ -82,7 +82,7 @@ async def test_an_upgrade_without_room_changes_nothing(small_disk: Path) -> None
     write_format_1(path, [(n, f"core/pods/default/{n}", 0, n, 0, encode(Revision(n))) for n in range(1, 11)])
     (small_disk / "ballast").write_bytes(bytes(1_000_000))
     before = contents(small_disk)
-    with pytest.raises(StoreError, match="make room on its disk"):
+    with pytest.raises(StoreError, match="free as much space on its disk"):
         await Store.open(SqliteLog(path))
     assert contents(small_disk) == before
     path.write_bytes(before["store.db"][:300_000])
@@ -94,7 +94,7 @@ async def test_an_upgrade_without_room_changes_nothing(small_disk: Path) -> None
 
 LIMITED = """
 import asyncio, pathlib, resource, signal, sys
-from sandpool.node.disk.ballast import Ballast
+from sandpool.node.disk.space import Ballast
 from sandpool.controlplane.store.errors import StoreFailed
 from sandpool.controlplane.store.sqlite_log import SqliteLog
 from sandpool.controlplane.store.store import Store

@@ -22,8 +22,8 @@ from sandpool.controlplane.store.sqlite_log import SqliteLog
 from sandpool.controlplane.store.store import Store
 from sandpool.controlplane.store.writer import Bounds, Writer
 from sandpool.model.metadata import NO_REVISION, Revision
-from support.store_disk import Event, Fate, Kind, cut
-from support.store_vfs import Recorder, RecordingOs, recording, sqlite_library
+from support.storage.disk import Event, Fate, Kind, cut
+from support.storage.vfs import Recorder, RecordingOs, recording, sqlite_library
 
 pytestmark = pytest.mark.skipif(
     sqlite_library() is None, reason="this Python hides its SQLite: no VFS can be registered"
@@ -174,7 +174,7 @@ async def test_a_store_that_does_not_sync_is_caught(
         "database": lambda e: e.inode is not None and e.inode not in logs,
         "directory": lambda e: e.inode is None,
     }[ignored]
-    lying = [e if not (e.kind is Kind.SYNC and dropped(e)) else Event(Kind.ACKNOWLEDGED, e.index) for e in events]
+    lying = [e if not (e.kind is Kind.SYNC and dropped(e)) else Event(Kind.ACKNOWLEDGED, e.index) for e in events]  # type: ignore[no-untyped-call]
     for moment in range(len(lying), 0, -7):
         try:
             await held_after_cut(run, lying, moment, Fate.NOTHING, seed=moment)
@@ -185,14 +185,14 @@ async def test_a_store_that_does_not_sync_is_caught(
 
 async def test_a_marker_that_runs_ahead_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check of the check: a marker that is written before its commit is durable raises a false alarm at some cut."""
-    commit = Writer._commit
+    commit = Writer.commit
 
     def hasty(writer: Writer, batch: list[Unit]) -> Commit:
-        writer._acknowledge(batch[-1][-1].change.record.revision)
+        writer.acknowledge(batch[-1][-1].change.record.revision)
         return commit(writer, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Writer, "_commit", hasty)
+        patch.setattr(Writer, "commit", hasty)
         run = await recorded(tmp_path, patch, rounds=8)
     events = run.recorder.events
     for moment in range(len(events), 0, -3):

@@ -12,11 +12,11 @@ import msgspec
 import psutil
 import pytest
 
-from sandpool.controlplane.apiserver.streams.limits import StreamLimits
+from sandpool.controlplane.apiserver.limits import StreamLimits
 from sandpool.controlplane.apiserver.streams.spdy.frames import data_frame
 from sandpool.wire.websocket import Opcode, frame
-from support.spdy_client import Words
-from support.streaming import (
+from support.network.spdy_client import Words
+from support.node.streaming import (
     PODS,
     SOCKET,
     Stage,

@@ -13,10 +13,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from sandpool.controlplane.apiserver.streams.limits import StreamLimits
+from sandpool.controlplane.apiserver.limits import StreamLimits
 from sandpool.controlplane.apiserver.streams.spdy.frames import Kind, Reset, control, number
-from support.spdy_client import ClientStream, SpdyClient
-from support.streaming import Stage, eventually, settled, spdy, stage, tunnelled, websocket
+from support.network.spdy_client import ClientStream, SpdyClient
+from support.node.streaming import Stage, eventually, settled, spdy, stage, tunnelled, websocket
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Open = Callable[[Stage], "AsyncIterator[SpdyClient]"]
@@ -129,7 +129,7 @@ SENSELESS: list[dict[str, str]] = [
 
 async def test_streams_that_make_no_sense(client: SpdyClient) -> None:
     for headers in SENSELESS:
-        stream = await client.open(requestID="1", **headers)
+        stream = await client.open(requestID="1", **headers)  # type: ignore[arg-type]
         await stream.ended.wait()
         assert stream.reset == Reset.REFUSED_STREAM, headers
 
@@ -196,7 +196,9 @@ async def test_one_that_nobody_reads_does_not_hold_up_the_others_for_ever(tmp_pa
     never = asyncio.Event()
 
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        line = writer.transport
+        assert isinstance(line, asyncio.Transport)
+        line.pause_reading()
         await never.wait()
         writer.close()
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from support.kubectl import Kubectl, kubectl_path
-from support.streaming import Stage, eventually, stage
+from support.kube.kubectl import Kubectl, kubectl_path
+from support.node.streaming import Stage, eventually, stage
 
 pytestmark = pytest.mark.kubectl
 

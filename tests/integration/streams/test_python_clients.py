@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from support.streaming import Stage, eventually, stage
+from support.node.streaming import Stage, eventually, stage
 
 # The client leaves its sockets to the garbage collector.
 pytestmark = [
@@ -109,7 +109,7 @@ async def test_port_forward(api: Any) -> None:
 
 async def test_logs(api: Any, box: Stage) -> None:
     await box.pod("talker", script="echo hello")
-    await eventually(lambda: box.node.backend.running() is not None)
+    await eventually(lambda: box.node.backend.list_pods() is not None)
     seen = ""
     while not seen:
         seen = await blocking(lambda: api.read_namespaced_pod_log("talker", "default"))

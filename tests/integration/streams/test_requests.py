@@ -10,11 +10,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from sandpool.controlplane.apiserver.limits import Limits
+from sandpool.controlplane.apiserver.limits import Limits, StreamLimits
 from sandpool.controlplane.apiserver.server import ServerOptions
-from sandpool.controlplane.apiserver.streams.limits import StreamLimits
 from sandpool.model.metadata import Uid
-from support.streaming import PODS, SOCKET, Stage, eventually, query, spdy_headers, stage, upgraded, websocket
+from support.node.streaming import PODS, SOCKET, Stage, eventually, query, spdy_headers, stage, upgraded, websocket
 
 ENDED = {"terminated": {"exitCode": 1, "reason": "Error"}}
 
@@ -150,7 +149,7 @@ async def test_logs(box: Stage) -> None:
     assert asked["since"].isoformat() == "2026-01-01T00:00:00+00:00"
     status, body = await log(box, "previous=true")  # the status promises one that the node does not have
     assert (status, b"previous" in body) == (400, True)
-    await box.node.backend.restart(Uid(uid), "main")
+    await box.node.backend.restart_container(Uid(uid), "main")
     await box.node.until(uid, lambda running: running.containers[0].restarts == 1)
     assert await log(box, "previous=true") == (200, b"one\ntwo\nthree\n")
 
@@ -190,9 +189,9 @@ async def test_a_reader_that_leaves_is_noticed_in_silence(box: Stage) -> None:
     await box.pod(script="echo hello; sleep 600")
     response = await follow(box)
     assert await response.content.readline() == b"hello\n"
-    assert len(box.server.server._house.tasks) == 1
+    assert len(box.server.server.state.tasks) == 1
     response.close()
-    await eventually(lambda: not box.server.server._house.tasks)
+    await eventually(lambda: not box.server.server.state.tasks)
 
 
 async def test_a_log_that_says_nothing_begins_all_the_same(tmp_path: Path) -> None:
@@ -211,7 +210,7 @@ async def test_a_reader_may_take_its_time(tmp_path: Path) -> None:
         line = "x" * 999
         await box.node.ended(await box.pod(script=f"yes {line} | head -c {size}"))
         async with upgraded(box, "GET", "box/log", [("Connection", "close")], narrow=True) as raw:
-            connections = box.server.server._house.connections
+            connections = box.server.server.state.connections
             await eventually(lambda: any(connection.flow.write_paused for connection in connections))
             await asyncio.sleep(0.5)  # longer than the limit; nothing tells that it was not applied
             total = 0

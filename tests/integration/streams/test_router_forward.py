@@ -17,20 +17,18 @@ import pytest
 
 from sandpool.base.clock import SystemClock
 from sandpool.controlplane.api import LocalApi
-from sandpool.controlplane.apiserver.answer import Reply
 from sandpool.controlplane.apiserver.call import Call
 from sandpool.controlplane.apiserver.handlers.runtime import NoRuntime, Runtime
+from sandpool.controlplane.apiserver.response import Response
 from sandpool.controlplane.apiserver.streams.serving import PodStreams
-from sandpool.controlplane.router_pod import POD, RouterPod, pod_body
-from sandpool.controlplane.router_streams import RouterNode, RouterStreams
+from sandpool.controlplane.router_pod import POD, RouterNode, RouterPod, RouterStreams, pod_body
 from sandpool.model.kinds import PODS, SERVICE_ACCOUNTS
 from sandpool.model.patches import merge_patch
-from sandpool.node.backend import Command
-from sandpool.node.runtimes.fake import HollowBackend
+from sandpool.node.runtimes.fake import FakeBackend
 from sandpool.wire.router_service import NAMESPACE, SERVICE
-from support.kubectl import Kubectl, kubectl_path
-from support.local_server import LocalServer, local_server
-from support.streaming import now
+from support.api.local_server import LocalServer, local_server
+from support.kube.kubectl import Kubectl, kubectl_path
+from support.node.streaming import now
 
 OFF = {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "false", "KUBECTL_PORT_FORWARD_WEBSOCKETS": "false"}
 PODS_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -42,7 +40,7 @@ class Plugged:
     def __init__(self) -> None:
         self.inner: Runtime = NoRuntime()
 
-    async def serve(self, call: Call, pod: bytes) -> Reply:
+    async def serve(self, call: Call, pod: bytes) -> Response:
         return await self.inner.serve(call, pod)
 
 
@@ -82,8 +80,8 @@ async def here(tmp_path: Path) -> AsyncIterator[Here]:
     clock, plug, responder = SystemClock(), Plugged(), Responder()
     async with local_server(tmp_path, runtime=plug) as server:
         router = RouterPod(LocalApi(server.objects), clock)
-        node = RouterNode(HollowBackend(clock), router, responder.take)
-        plug.inner = RouterStreams(router, PodStreams(node, Command, now))
+        node = RouterNode(FakeBackend(clock), router, responder.take)
+        plug.inner = RouterStreams(router, PodStreams(node, now))
         async with router.shown():
             yield Here(server, router, responder)
     await responder.close()

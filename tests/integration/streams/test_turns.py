@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sandpool.controlplane.apiserver.connection import Connection
-from support.streaming import Stage, stage
-from support.unread import Unread
+from support.api.unread import Unread
+from support.node.streaming import Stage, stage
 
 PODS = "/api/v1/namespaces/default/pods"
 KEY = base64.b64encode(bytes(16)).decode()
@@ -40,7 +40,7 @@ async def clients(box: Stage, number: int, asked: str, headers: str) -> AsyncIte
     made = await box.server.request("POST", "/api/v1/namespaces/default/serviceaccounts/user/token", {"spec": {}})
     token = made.json["status"]["token"]
     head = f"GET {PODS}/box/{asked} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n{headers}\r\n"
-    lines = [(Connection(box.server.server._house), Unread()) for _ in range(number)]
+    lines = [(Connection(box.server.server.state), Unread()) for _ in range(number)]
     try:
         for connection, transport in lines:
             connection.connection_made(transport)
@@ -92,7 +92,7 @@ async def test_frames_that_come_in_the_same_moment(
 
 
 def _held(box: Stage) -> int:
-    return box.server.server._house.sending.unsent.holds("default")
+    return box.server.server.state.sending.unsent.holds("default")
 
 
 async def _until(holds: Callable[[], bool]) -> None:

@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from sandpool.base.errors import NodeError
-from sandpool.node.volumes import images
-from sandpool.node.volumes.options import VolumeOptions
-from sandpool.node.volumes.removal import Trash, empty
-from sandpool.node.volumes.spec import Claim, EmptyDir, VolumeSpec
-from sandpool.node.volumes.store import Steps, VolumeStore
-from support.as_nobody import NOBODY, as_nobody
+from sandpool.node.volumes import loop_image
+from sandpool.node.volumes.spec import Claim, EmptyDir, VolumeOptions, VolumeSpec
+from sandpool.node.volumes.store import VolumeStore
+from sandpool.node.volumes.trash import Steps, Trash, empty
+from support.product.as_nobody import NOBODY, as_nobody
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -96,7 +95,7 @@ def test_depth_and_width_are_taken_in_turns(tmp_path: Path) -> None:
 
 def test_what_is_not_there_is_none(tmp_path: Path) -> None:
     assert Trash(tmp_path / "trash").take(tmp_path / "nothing") is None
-    assert Trash(tmp_path / "trash").left() == []
+    assert Trash(tmp_path / "trash").leftovers() == []
     assert not (tmp_path / "trash").exists()
 
 
@@ -107,11 +106,11 @@ def test_another_process_may_finish_it(tmp_path: Path) -> None:
     moved = Trash(tmp_path / "trash").take(volume)
     assert moved is not None
     assert not empty(moved, Steps(20))
-    left = Trash(tmp_path / "trash").left()
+    left = Trash(tmp_path / "trash").leftovers()
     assert left == [moved]
     while not empty(left[0], Steps(20)):
         pass
-    assert Trash(tmp_path / "trash").left() == []
+    assert Trash(tmp_path / "trash").leftovers() == []
 
 
 @contextlib.contextmanager
@@ -163,7 +162,7 @@ async def test_a_removed_pod_leaves_nothing_and_its_claim_stays(tmp_path: Path) 
 
 @pytest.fixture
 async def held(tmp_path: Path) -> AsyncIterator[VolumeStore]:
-    if not images.possible():
+    if not loop_image.supported():
         pytest.skip("this machine mounts no images")
     store = VolumeStore(tmp_path / "volumes", VolumeOptions(memory=(), images=True))
     yield store
@@ -198,7 +197,7 @@ async def test_a_claim_in_an_image_is_kept(held: VolumeStore, tmp_path: Path) ->
     (path / "kept").write_text("here")
     path.chmod(0o750)
     await held.remove("pod")
-    images.detach(path)
+    loop_image.detach(path)
     assert not list(path.iterdir()), "the machine was restarted"
     again = VolumeStore(tmp_path / "volumes", VolumeOptions(memory=()))
     volume = (await again.make("pod-2", [spec]))["c"]
@@ -213,7 +212,7 @@ async def test_a_claim_in_an_image_is_kept(held: VolumeStore, tmp_path: Path) ->
 @pytest.mark.root
 @root
 async def test_nothing_stays_mounted(tmp_path: Path) -> None:
-    if not images.possible():
+    if not loop_image.supported():
         pytest.skip("this machine mounts no images")
     store = VolumeStore(tmp_path / "volumes", VolumeOptions(memory=(), images=True))
     size = 4 << 20
@@ -223,7 +222,7 @@ async def test_nothing_stays_mounted(tmp_path: Path) -> None:
     await store.close()
     for volume in made.values():
         assert volume.path is not None
-        assert not images.mounted(volume.path)
+        assert not loop_image.mounted(volume.path)
 
 
 @pytest.mark.root

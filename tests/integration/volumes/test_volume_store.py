@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from sandpool.base.errors import NodeError
-from sandpool.node.volumes.folders import used
-from sandpool.node.volumes.options import VolumeOptions
-from sandpool.node.volumes.spec import Claim, Content, EmptyDir, HostPath, Volume, VolumeSpec
+from sandpool.node.openat import disk_usage
+from sandpool.node.volumes.spec import Claim, Content, EmptyDir, HostPath, Volume, VolumeOptions, VolumeSpec
 from sandpool.node.volumes.store import VolumeStore
 
 CLAIM = VolumeSpec("home", Claim("team", "home", "claim-1", size=1 << 20))
@@ -32,8 +31,8 @@ async def store(tmp_path: Path, options: VolumeOptions) -> AsyncIterator[VolumeS
     await made.close()
 
 
-async def one(store: VolumeStore, source: EmptyDir | Content | Claim | HostPath, **kwargs: int) -> Volume:
-    return (await store.make("pod-1", [VolumeSpec("v", source)], **kwargs))["v"]
+async def one(store: VolumeStore, source: EmptyDir | Content | Claim | HostPath, group: int | None = None) -> Volume:
+    return (await store.make("pod-1", [VolumeSpec("v", source)], group=group))["v"]
 
 
 def path_of(volume: Volume) -> Path:
@@ -76,7 +75,7 @@ async def test_a_size_that_is_not_held_is_measured(store: VolumeStore) -> None:
     (path_of(volume) / "file").write_bytes(b"x" * 100_000)
     os.link(path_of(volume) / "file", path_of(volume) / "same")
     (path_of(volume) / "out").symlink_to("/usr")
-    assert 100_000 <= used(path_of(volume)) < 200_000
+    assert 100_000 <= disk_usage([str(path_of(volume))])[0][0] < 200_000
 
 
 async def test_a_claims_size_that_is_not_held_is_told(store: VolumeStore) -> None:
@@ -401,7 +400,7 @@ async def test_folders_too_deep_to_be_measured_count_as_too_much(store: VolumeSt
         at = at / "d"
         at.mkdir()
     (at / "hidden").write_bytes(b"x")
-    assert used(path_of(volume)) >= 1 << 62
+    assert disk_usage([str(path_of(volume))], 100)[0][0] >= 1 << 62
 
 
 async def test_content_recovers_from_a_writer_that_died(store: VolumeStore) -> None:

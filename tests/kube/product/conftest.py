@@ -9,16 +9,16 @@ from contextlib import ExitStack
 
 import pytest
 
-from support import kube_server
-from support.kube_process import Controller, controller
-from support.kube_stage import Stage, User, a_stage, a_user
+from support.kube import server as kube_server
+from support.kube.process import Controller, controller
+from support.kube.stage import Stage, User, a_stage, a_user
 
 pytest.register_assert_rewrite(
-    "support.agent_sandbox_sdk",
-    "support.upstream_claims",
-    "support.upstream_parts",
-    "support.upstream_pools",
-    "support.upstream_sandboxes",
+    "support.upstream.agent_sandbox_sdk",
+    "support.upstream.claims",
+    "support.upstream.parts",
+    "support.upstream.pools",
+    "support.upstream.sandboxes",
 )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from support.agent_sandbox_sdk import FLAVOURS, SCENARIOS, Sdk
-from support.kube_stage import Stage, User
+from support.kube.stage import Stage, User
+from support.upstream.agent_sandbox_sdk import FLAVOURS, SCENARIOS, Sdk
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 

@@ -29,9 +29,9 @@ from sandpool.model.patches import merge_patch
 from sandpool.model.reasons import Type
 from sandpool.model.resource import Resource
 from sandpool.model.sandbox import Sandbox
-from support.kube_access import USER
-from support.kube_stage import Stage, User
-from support.kube_webhook import a_gate
+from support.kube.access import USER
+from support.kube.stage import Stage, User
+from support.kube.webhook import a_gate
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 

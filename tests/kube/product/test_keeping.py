@@ -21,8 +21,8 @@ from sandpool.model.kinds import (
 )
 from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
-from support.kube_access import NAMESPACE
-from support.kube_stage import Stage, User
+from support.kube.access import NAMESPACE
+from support.kube.stage import Stage, User
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 
@@ -36,7 +36,7 @@ async def test_what_is_there_already_is_adopted_and_kept_right(stage: Stage, use
         (PODS, "box", {"containers": [container]}),
     ):
         body = {"metadata": {"name": name, **metadata}, "spec": spec}
-        await user.api.create(resource, body, user.namespace)
+        await user.api.create(resource, body, user.namespace)  # type: ignore[misc]
     before = await user.get(PODS, "box")
     await user.create(SANDBOXES, "box", podTemplate={"spec": {"containers": [container]}}, service=True)
     sandbox: Sandbox = await user.get(SANDBOXES, "box")

@@ -28,10 +28,10 @@ from sandpool.model.kinds import (
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
-from support.kube_access import NAMESPACE
-from support.kube_process import Controller
-from support.kube_stage import Stage, User
-from support.kube_witness import Members
+from support.kube.access import NAMESPACE
+from support.kube.process import Controller
+from support.kube.stage import Stage, User
+from support.kube.witness import Members
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 

@@ -16,8 +16,8 @@ from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS, EVENTS, POOLS, SANDBOXES, raw
 from sandpool.model.reasons import Type
 from sandpool.model.resource import Resource
-from support.kube_access import USER
-from support.kube_stage import Stage, User
+from support.kube.access import USER
+from support.kube.stage import Stage, User
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 

@@ -14,10 +14,10 @@ from sandpool.install.settings import CONTROLLER
 from sandpool.model.conditions import find
 from sandpool.model.kinds import CLAIMS, PODS, POOLS
 from sandpool.model.reasons import Type
-from support.kube_access import USER
-from support.kube_process import Controller
-from support.kube_stage import Stage, User
-from support.kube_webhook import a_webhook
+from support.kube.access import USER
+from support.kube.process import Controller
+from support.kube.stage import Stage, User
+from support.kube.webhook import a_webhook
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 MERGE = "application/merge-patch+json"

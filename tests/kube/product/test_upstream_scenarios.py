@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from support.kube_stage import User
-from support.upstream_claims import CLAIM_SCENARIOS
-from support.upstream_parts import Scenario
-from support.upstream_pools import POOL_SCENARIOS
-from support.upstream_sandboxes import SANDBOX_SCENARIOS
+from support.kube.stage import User
+from support.upstream.claims import CLAIM_SCENARIOS
+from support.upstream.parts import Scenario
+from support.upstream.pools import POOL_SCENARIOS
+from support.upstream.sandboxes import SANDBOX_SCENARIOS
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from sandpool.model.kinds import CLAIMS
-from support.kube_process import Controller
-from support.kube_stage import Stage, User
+from support.kube.process import Controller
+from support.kube.stage import Stage, User
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 
@@ -51,7 +51,7 @@ async def test_what_happened_to_a_claim(stage: Stage, racers: list[Controller], 
     assert (in_words.returncode, in_words.stderr) == (0, "")
     assert f"sandbox {user.namespace}/{bound}" in in_words.stdout
     silent = await why(stage, user, "--stories", tells_at(other))
-    assert "Only the replica that leads has something to tell" in silent.stderr
+    assert "Only the leading replica records one" in silent.stderr
 
 
 async def test_without_the_way_to_the_controller_it_says_which(
@@ -64,5 +64,5 @@ async def test_without_the_way_to_the_controller_it_says_which(
     assert "kubectl -n agent-sandbox-system port-forward pod/" in done.stderr
     wrong = await why(stage, user, "--stories", "127.0.0.1:1")
     assert wrong.returncode == 1
-    assert "http://127.0.0.1:1 tells no stories" in wrong.stderr
+    assert "http://127.0.0.1:1 serves no reconcile history" in wrong.stderr
     assert "Traceback" not in wrong.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.app.controller_manager import ManagerOptions, _controllers
+from sandpool.app.controller_manager import ManagerOptions, controller_options
 from sandpool.kube.config import Cluster, Config, User
 
 
@@ -19,4 +19,4 @@ from sandpool.kube.config import Cluster, Config, User
 )
 def test_it_is_where_we_are_unless_somebody_says_otherwise(named: str, in_pod: bool, expected: str) -> None:
     config = Config(Cluster(server="https://x"), User(), namespace="ours", in_pod=in_pod)
-    assert _controllers(ManagerOptions(router_namespace=named), config).policy.router_namespace == expected
+    assert controller_options(ManagerOptions(router_namespace=named), config).policy.router_namespace == expected

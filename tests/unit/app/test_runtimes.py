@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
-from sandpool.app.local_node import BackendName, MachineOptions, RuntimeName, runtimes_of, unheld_limits
+from sandpool.app.local_node import BackendName, MachineOptions, RuntimeName, machine, runtimes_of, unheld_limits
+from sandpool.app.local_options import LocalOptions
+from sandpool.base.clock import LoopClock
+from sandpool.controlplane.data_dir import DataDir
 from sandpool.node.backend import Probe
+from sandpool.node.runtimes.fake import FakeBackend
+from sandpool.telemetry.metrics import Metrics
 
 
 @pytest.mark.parametrize(
@@ -38,3 +45,12 @@ def test_only_what_the_operator_named(
 )
 def test_limits_that_nothing_holds(enforced: set[str], bandwidth: bool, unheld: tuple[str, ...]) -> None:
     assert unheld_limits(Probe(True, enforced=frozenset(enforced)), bandwidth=bandwidth) == unheld
+
+
+@pytest.mark.parametrize("name", ["fake", "hollow"])
+async def test_the_fake_runtime_has_two_names(name: BackendName, tmp_path: Path) -> None:
+    assert LocalOptions(DataDir(tmp_path), backend=name).backend == "hollow", "as running clusters publish it"
+    options = MachineOptions(tmp_path, name)
+    async with machine(options, MagicMock(), LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), Metrics()) as found:
+        assert isinstance(found.backend, FakeBackend)
+        assert not found.real

@@ -6,7 +6,7 @@ import pytest
 
 from sandpool.base.clock import LoopClock
 from sandpool.base.deadline import Deadlines
-from support.loop_cluster import START
+from support.simulated.loop_cluster import START
 
 pytestmark = pytest.mark.looptime
 

@@ -10,7 +10,7 @@ import pytest
 
 from sandpool.base.clock import LoopClock
 from sandpool.base.interpreter import DEEPER, ENOUGH, EVERY, LULL, SELDOM, collect_quietly, give_back
-from support.loop_cluster import START
+from support.simulated.loop_cluster import START
 
 pytestmark = pytest.mark.looptime
 

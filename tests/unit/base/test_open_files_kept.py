@@ -18,11 +18,11 @@ from sandpool.base.clock import SystemClock
 from sandpool.base.errors import NodeError
 from sandpool.base.open_files import connections_for, requests_for, router_connections_for
 from sandpool.base.shares import Shares
-from sandpool.controlplane.apiserver.streams.limits import for_files
+from sandpool.controlplane.apiserver.limits import for_files
 from sandpool.kube.errors import Refused
 from sandpool.node.network.acceptor import Acceptor
 from sandpool.node.network.slots import Slots
-from sandpool.node.pods.relay import Ends
+from sandpool.node.pods.pipes import StdioPipes
 from sandpool.sdk._async.transport import Transport
 from sandpool.sdk.origin import Origin
 
@@ -67,7 +67,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pipes_for_a_command_are_refused_with_words() -> None:
     before = os.listdir("/proc/self/fd")
     with pytest.raises(NodeError, match="OutOfDescriptors: too many open files: the server may have 4, and the last"):
-        Ends(stdin=True)
+        StdioPipes(stdin=True)
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sandpool.base.streak import LONGEST, RESPITE, Streak
+from sandpool.base.backoff import LONGEST, RESPITE, Streak
 
 
 def test_at_first_there_is_no_delay_then_it_doubles_up_to_a_limit() -> None:

@@ -5,14 +5,14 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.base.stride import Turns
+from sandpool.base.fairness import StrideScheduler
 
 WEIGHTS = st.lists(st.integers(1, 9), min_size=2, max_size=5)
 
 
 @given(WEIGHTS)
 def test_who_always_waits_gets_turns_by_weight(weights: list[int]) -> None:
-    turns = Turns(weights)
+    turns = StrideScheduler(weights)
     counts: Counter[int] = Counter()
     for _ in range(20 * sum(weights)):
         party = turns.choose(range(len(weights)))
@@ -25,7 +25,7 @@ def test_who_always_waits_gets_turns_by_weight(weights: list[int]) -> None:
 @given(WEIGHTS, st.data())
 def test_nobody_who_waits_is_passed_over_for_long(weights: list[int], data: st.DataObject) -> None:
     """Whoever else comes and goes meanwhile: the others get about as many turns as their weights allow, until it has one."""
-    turns = Turns(weights)
+    turns = StrideScheduler(weights)
     everybody = range(len(weights))
     for _ in range(data.draw(st.integers(0, 20))):  # anything may have happened before
         turns.took(turns.choose(data.draw(st.sets(st.sampled_from(everybody), min_size=1))))
@@ -49,7 +49,7 @@ def test_nobody_who_waits_is_passed_over_for_long(weights: list[int], data: st.D
 
 
 def test_idling_earns_no_credit() -> None:
-    turns = Turns([1, 1])
+    turns = StrideScheduler([1, 1])
     for _ in range(100):
         turns.took(0)
     turns.joined(1)
@@ -62,4 +62,4 @@ def test_idling_earns_no_credit() -> None:
 
 
 def test_of_equals_the_first_goes() -> None:
-    assert Turns([1, 1, 1]).choose((2, 1)) == 2
+    assert StrideScheduler([1, 1, 1]).choose((2, 1)) == 2

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from support import bench_root
+from support.product import bench_root
 
 __all__ = ["bench_root"]

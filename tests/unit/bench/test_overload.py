@@ -1,14 +1,15 @@
-"""What is told of claims that come faster than they can be served."""
+"""What is past_row of claims that come faster than they can be served."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bench.local_tables import overload
-from bench.overload import KEPT, offered, summed, told
+from bench.overload import KEPT, offered, past_row, summed
 from bench.scenarios import FULL, real
-from bench.series import Series
+from bench.tables import overload
 from bench.targets import TARGETS
+
+from sandpool.load.series import Series
 
 BY_KEY = {target.key: target for target in TARGETS}
 
@@ -30,7 +31,7 @@ def a_run(*past: dict[str, Any]) -> dict[str, Series]:
 
 def test_goodput_is_told_as_a_part_of_capacity() -> None:
     found = a_run(
-        told(2.0, 100.0, a_load(200, 97.0), "c"), told(5.0, 100.0, a_load(500, 80.0, warm=0.9, failed=3), "c")
+        past_row(2.0, 100.0, a_load(200, 97.0), "c"), past_row(5.0, 100.0, a_load(500, 80.0, warm=0.9, failed=3), "c")
     )
     numbers = {key: target.value(found) for key, target in BY_KEY.items() if key.startswith("overload")}
     assert {key: None if value is None else value.number for key, value in numbers.items()} == {
@@ -63,7 +64,7 @@ def test_the_pool_of_an_overload_is_that_of_a_minute_at_capacity() -> None:
 
 
 def test_on_kubernetes_a_ramp_tells_its_own_past() -> None:
-    run = {"highest_rate": 20.0, "past": [told(2.0, 20.0, a_load(40, 19.0, warm=0.99), "c")]}
+    run = {"highest_rate": 20.0, "past": [past_row(2.0, 20.0, a_load(40, 19.0, warm=0.99), "c")]}
     series = Series(scenario="kube-overload", title="t", command="c", sides={"ours": [run]}, conditions={})
     found = {"kube-overload": series}
     numbers = [BY_KEY[key].value(found) for key in ("kube-overload", "kube-overload-warm")]
@@ -90,8 +91,8 @@ def reached(key: str, found: dict[str, Series]) -> bool:
 
 
 def test_within_one_commit_claims_may_be_served_in_any_order_and_beyond_it_never() -> None:
-    within = told(2.0, 100.0, a_load(200, 97.0, late=12.0, inversions=7), "c")
-    beyond = told(5.0, 100.0, a_load(500, 97.0, late=900.0, inversions=1), "c")
+    within = past_row(2.0, 100.0, a_load(200, 97.0, late=12.0, inversions=7), "c")
+    beyond = past_row(5.0, 100.0, a_load(500, 97.0, late=900.0, inversions=1), "c")
     assert reached("overload-order", a_run(within))
     assert number("overload-order", a_run(within, beyond)) == 900.0, "the one that was right hides nothing"
     assert not reached("overload-order", a_run(within, beyond))
@@ -99,25 +100,25 @@ def test_within_one_commit_claims_may_be_served_in_any_order_and_beyond_it_never
 
 
 def test_an_order_that_nobody_knows_is_not_measured() -> None:
-    found = a_run(told(2.0, 100.0, a_load(200, 97.0, late=None), "c"))
+    found = a_run(past_row(2.0, 100.0, a_load(200, 97.0, late=None), "c"))
     assert BY_KEY["overload-order"].value(found) is None
     assert "| 0 | – | 0 |" in overload(found)[2]
 
 
 def test_real_sandboxes_are_served_in_order_too() -> None:
-    series = a_run(told(2.0, 30.0, a_load(60, 29.0, late=51.0, inversions=1), "c"))["local-overload"]
+    series = a_run(past_row(2.0, 30.0, a_load(60, 29.0, late=51.0, inversions=1), "c"))["local-overload"]
     found = {"local-overload-real": series}
     assert not reached("overload-real-order", found)
     assert BY_KEY["overload-order"].value(found) is None
 
 
 def test_on_kubernetes_claims_of_one_second_are_as_old_as_each_other() -> None:
-    good, bad = (told(2.0, 20.0, a_load(40, 19.0, late=late, inversions=3), "c") for late in (999.0, 1001.0))
+    good, bad = (past_row(2.0, 20.0, a_load(40, 19.0, late=late, inversions=3), "c") for late in (999.0, 1001.0))
     assert reached("kube-overload-order", kubernetes(good))
     assert not reached("kube-overload-order", kubernetes(bad, good, good)), "the median would hide it"
 
 
 def test_on_kubernetes_one_failed_claim_of_all_runs_is_one_too_many() -> None:
-    good, bad = (told(2.0, 20.0, a_load(40, 19.0, failed=failed), "c") for failed in (0, 1))
+    good, bad = (past_row(2.0, 20.0, a_load(40, 19.0, failed=failed), "c") for failed in (0, 1))
     assert reached("kube-overload-failed", kubernetes(good, good))
     assert number("kube-overload-failed", kubernetes(good, bad, good)) == 1.0

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from bench.publish import BEGIN, END, PAGES, NoPlace, placed, read_why, wanted
-from bench.series import Series, alternated, read_all, write
 
 from bench import pages
+from sandpool.load.series import Series, alternated, read_all, write
 
 MACHINE = {
     "measured": "2026-11-15T12:00:00+00:00",
@@ -120,7 +120,7 @@ def test_conditions_are_told(page: Callable[[dict[str, Series], dict[str, str]],
     assert "other programs before each run 0.05 cores, at most 0.05" in line
     (line,) = [line for line in told.splitlines() if line.startswith("- Kubernetes")]
     assert "at most 0.25" in line
-    assert "Pods are hollow" in told
+    assert "Pods are fake" in told
 
 
 def test_data_in_memory_is_told() -> None:
@@ -132,11 +132,11 @@ def test_data_in_memory_is_told() -> None:
 def test_sides_and_their_ratios() -> None:
     others = {"go": [{**RUN, "p50_ms": 80.0, "conflicts": 7}], "floor": [{**RUN, "p50_ms": 16.0}]}
     text = pages.reference(found(a_series("kube-burst", RUN, **others)), {})
-    assert "| Go controller, flags that its guide recommends | 1 | 300 of 300 | 80.0 |" in text
-    assert "| p50 | Go controller, flags that its guide recommends | 0.25 |" in text
+    assert "| Go controller, flags recommended by its guide | 1 | 300 of 300 | 80.0 |" in text
+    assert "| p50 | Go controller, flags recommended by its guide | 0.25 |" in text
     assert "| p50 | floor: three writes, no controllers | 1.25 |" in text
     short = pages.readme(found(a_series("kube-burst", RUN, **others)), {})
-    assert "| Go controller, flags that its guide recommends | 1 | 80.0 | 30.0 | 7 | 7 |" in short
+    assert "| Go controller, flags recommended by its guide | 1 | 80.0 | 30.0 | 7 | 7 |" in short
     assert "| ours | 1 | 20.0 | 30.0 | 7 | 0 |" in short
 
 
@@ -157,7 +157,7 @@ def test_a_run_without_result_is_told() -> None:
     series = a_series("kube-burst", RUN)
     series.extra["failed_runs"] = {"go": ["the controller ended with 1", "again"]}
     text = pages.reference(found(series), {})
-    assert "Runs that gave no result, Go controller, flags that its guide recommends: 2." in text
+    assert "Runs that gave no result, Go controller, flags recommended by its guide: 2." in text
 
 
 def test_pools_are_ordered_by_size_and_compared_with_the_smallest() -> None:

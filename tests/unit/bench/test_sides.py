@@ -8,22 +8,22 @@ import pytest
 from bench.contenders import FLOOR, GO, GO_DEFAULTS, TITLES
 from bench.kube import BURST, BURSTS, OVERLOAD, Size
 from bench.scenarios import FULL, plain
-from bench.series import OURS
 from bench.sides import OUR_FLAGS, SHIPPED_FLAGS, TUNED_FLAGS, definitions_of
-from bench.standard import parts
+from bench.standard import scenarios
 
 from kube import build
-from support.kube_server import CRDS
+from sandpool.load.series import OURS
+from support.kube.server import CRDS
 
 
 @pytest.mark.parametrize("side", TITLES)
 def test_every_side_has_its_loads(side: str) -> None:
     expected = {OURS: [BURST, BURSTS, OVERLOAD], GO: [BURST, BURSTS], GO_DEFAULTS: [BURST], FLOOR: []}
-    assert list(Size().loads_of(side)) == expected[side]
+    assert list(Size().scenarios_of(side)) == expected[side]
 
 
 def test_bursts_wait_for_a_full_pool_on_every_side() -> None:
-    assert Size().loads()[BURSTS][-2:] == ("--every", "full")
+    assert Size().scenarios()[BURSTS].load[-2:] == ("--every", "full")
     assert Size().title(BURSTS) == "5 bursts of 300, each on a full pool of 600"
 
 
@@ -51,7 +51,7 @@ def test_everybody_has_definitions_of_their_own(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_the_standard_set_measures_everything_often_enough() -> None:
-    repeats = {part.name: part.repeats for part in parts(FULL)}
+    repeats = {each.name: each.repeats for each in scenarios(FULL)}
     assert repeats == {
         **dict.fromkeys([each.name for each in plain(FULL)], 5),
         **{"local-burst-real": 3, "local-pool-10000": 3},

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bench.local_tables import rate
 from bench.scenarios import FULL, QUICK
-from bench.series import Series
 from bench.sustained import CLOSE, held, limited_by, minute, next_minute
+from bench.tables import rate
+
+from sandpool.load.series import Series
 
 
 def tried(rate: float, holds: bool, **more: Any) -> dict[str, Any]:
@@ -37,12 +38,12 @@ def test_a_minute_is_held_or_not(result: dict[str, Any], expected: bool) -> None
 
 
 def test_a_ramp_that_said_too_little_is_not_the_last_word() -> None:
-    assert [each["rate"] for each in search(100, 1000)] == [100, 140, 196, 274.4]
-    assert [each["rate"] for each in search(100, 150)] == [100, 140, 196, 168]
+    assert [each["rate"] for each in search(100, 1000)] == [100, 140, 196, 274.4, 384.2, 537.9, 753.1, 1054.3]
+    assert [each["rate"] for each in search(100, 150)] == [100, 140, 196, 196, 168, 168, 154, 154]
 
 
 def test_one_that_is_not_held_is_followed_by_slower_ones_and_the_gap_is_halved() -> None:
-    assert [each["rate"] for each in search(500, 300)] == [500, 350, 171.5, 260.8]
+    assert [each["rate"] for each in search(500, 300)] == [500, 500, 350, 350, 171.5, 260.8, 305.4, 305.4]
 
 
 @pytest.mark.parametrize("edge", [70, 100, 200, 333, 499])
@@ -52,9 +53,17 @@ def test_a_rate_far_below_the_ramp_is_found_all_the_same(edge: float) -> None:
     assert len(found) <= FULL.tries
 
 
+def test_a_minute_that_is_held_when_it_is_repeated_counts() -> None:
+    found = [tried(100, False)]
+    assert next_minute(found, 100) == 100
+    found.append(tried(100, True))
+    assert next_minute(found, 100) == 140
+    assert limited_by(found, {"limited_by": "nothing"}) == "nothing in the ramp before it"
+
+
 def test_the_search_ends_when_the_edge_is_near() -> None:
     found = search(500, 450, tries=50)
-    assert len(found) < 8
+    assert len(found) < 16
     highest = max(each["rate"] for each in found if each["held"])
     assert min(each["rate"] for each in found if not each["held"]) <= highest * CLOSE
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from bench.pages import verdict
-from bench.series import Series
 from bench.targets import TARGETS, Target, Value, of_runs
+
+from sandpool.load.series import Series
 
 BY_KEY = {target.key: target for target in TARGETS}
 
@@ -81,7 +82,7 @@ def test_a_rate_must_be_at_least_the_target() -> None:
     found = series("local-rate", ours=[{"held_rate": 1500.0}])
     told = value("rate", found)
     assert not BY_KEY["rate"].reached(told)
-    assert verdict(BY_KEY["rate"], told, {}) == "**missed**, 0.75 of the target: why is not known yet"
+    assert verdict(BY_KEY["rate"], told, {}) == "**missed**, 0.75 of the target: cause not known yet"
     assert BY_KEY["rate"].reached(Value(2000.0, None, None, 1))
 
 

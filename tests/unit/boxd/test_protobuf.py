@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from k8s_agent_sandbox.commands._process_stubs import process_pb2 as pb
 
-from sandpool.boxd.grpc import messages
-from sandpool.boxd.grpc.protobuf import Malformed, fields
+from sandpool.boxd.compat import grpc_service as messages
 from sandpool.boxd.processes.process import Exit
 from sandpool.wire.codes import Refused
+from sandpool.wire.protobuf import ProtobufError
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 
@@ -32,17 +32,22 @@ def test_what_a_process_is_told(process: int, data: bytes, cols: int, rows: int)
 
 @given(st.integers(0, 255), st.binary(max_size=300), st.binary(max_size=300))
 def test_what_is_answered(code: int, out: bytes, err: bytes) -> None:
-    done = pb.ExecuteResponse.FromString(messages.executed(Exit(code), out, err))
+    done = pb.ExecuteResponse.FromString(messages.execute_response(Exit(code), out, err))
     assert (done.exit_code, done.stdout, done.stderr) == (code, out, err)
-    assert pb.StartResponse.FromString(messages.ended(Exit(137, 9))).exit.exit_code == -1
-    assert pb.StartResponse.FromString(messages.started("7")).init.process_id == 7
-    assert pb.StartResponse.FromString(messages.output(err, error=True)).stderr == err
+    assert pb.StartResponse.FromString(messages.exit_event(Exit(137, 9))).exit.exit_code == -1
+    assert pb.StartResponse.FromString(messages.start_event("7")).init.process_id == 7
+    assert pb.StartResponse.FromString(messages.output_event(err, error=True)).stderr == err
 
 
 @given(st.binary(max_size=100))
 def test_garbage_is_refused_and_nothing_else(data: bytes) -> None:
-    for read in (lambda d: list(fields(d)), messages.execute_request, messages.stdin_request, messages.signal_request):
+    for read in (
+        lambda d: list(messages.fields(d)),
+        messages.execute_request,
+        messages.stdin_request,
+        messages.signal_request,
+    ):
         try:
             read(data)
-        except (Malformed, Refused):
+        except (ProtobufError, Refused):
             pass

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from sandpool.cli.objects.claim_state import known, row
-from sandpool.cli.objects.pool_bodies import template_body
-from sandpool.cli.objects.rollout import progress
+from sandpool.cli.objects.ls import known, row
+from sandpool.cli.objects.pool import progress, template_body
 from sandpool.cli.objects.top import table, uses
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
@@ -61,10 +60,10 @@ def pool(wanted: int = 3, generation: int = 2, strategy: str = "", **status: int
     ("one", "done", "text"),
     [
         (pool(replicas=3, readyReplicas=3, updatedReplicas=3), True, "pool python: 3 of 3 ready"),
-        (pool(generation=3, replicas=3, readyReplicas=3), False, "has not seen the latest change"),
+        (pool(generation=3, replicas=3, readyReplicas=3), False, "has not observed the latest change"),
         (pool(replicas=3, readyReplicas=1), False, "1 of 3 ready"),
         (pool(replicas=3, readyReplicas=3, updatedReplicas=1), True, "2 of an older template, which stay"),
-        (pool(strategy="Recreate", replicas=3, readyReplicas=3, updatedReplicas=1), False, "1 of the present template"),
+        (pool(strategy="Recreate", replicas=3, readyReplicas=3, updatedReplicas=1), False, "1 of the current template"),
         (
             pool(strategy="RollingUpdate", replicas=3, readyReplicas=3, updatedReplicas=3, updatedReadyReplicas=3),
             True,

@@ -10,15 +10,16 @@ import pytest
 
 from sandpool.cli import console
 from sandpool.cli.commands import COMMANDS
-from sandpool.cli.console import Silent, Terminal
+from sandpool.cli.console import Terminal
+from sandpool.cli.error_messages import code_of, describe_error
 from sandpool.cli.exits import FAILED, NOT_FOUND, OURS, TIMED_OUT, USAGE, Exit
-from sandpool.cli.failures import code_of, told
-from sandpool.cli.inside.exec import ours
 from sandpool.cli.main import build, hoisted, run
 from sandpool.cli.objects.top import ABSENT, Top
+from sandpool.cli.sandbox.exec import ours
 from sandpool.kube import errors as kube
 from sandpool.sdk import errors as sdk
 from sandpool.sdk.config import NO_ROUTER
+from support.product.silent_console import Silent
 
 
 @pytest.mark.parametrize(
@@ -82,22 +83,22 @@ def test_wrong_usage_names_the_help_to_read(arguments: str, help_of: str, capsys
 @pytest.mark.parametrize("arguments", [["claim", ""], ["run", "", "--", "true"]])
 def test_a_pool_without_a_name(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) == USAGE
-    assert capsys.readouterr().err == "sandpool: name a pool; `sandpool get pools` lists those there are\n"
+    assert capsys.readouterr().err == "sandpool: name a pool; `sandpool get pools` lists the existing ones\n"
 
 
 def test_errors_end_with_what_to_do() -> None:
     answers = [kind for kind in vars(kube).values() if isinstance(kind, type) and kube.ApiError in kind.__bases__]
-    kinds = [kind for kind in answers if kind.status in (400, 401, 403, 404, 409, 422, 429, 500, 503)]
+    kinds = [kind for kind in answers if kind.status in (400, 401, 403, 404, 409, 422, 429, 500, 503)]  # type: ignore[attr-defined]
     assert len(kinds) > 8
     for kind in kinds:
-        assert told(kind("something is wrong")).startswith("something is wrong. "), kind
-    assert told(kube.Unreachable("is it running?")).startswith("is it running? `sandpool status`")
+        assert describe_error(kind("something is wrong")).startswith("something is wrong. "), kind
+    assert describe_error(kube.Unreachable("is it running?")).startswith("is it running? `sandpool status`")
     error = kube.Conflict("x")
     error.add_note("and a note")
-    assert told(error) == "x and a note. Somebody changed it meanwhile: try again"
+    assert describe_error(error) == "x and a note. Somebody changed it meanwhile: try again"
     full = kube.Forbidden('pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1')
-    assert told(full).endswith(
-        "limited: pods=1. Delete what is no longer needed, or ask whoever runs the cluster for more"
+    assert describe_error(full).endswith(
+        "limited: pods=1. Delete what is no longer needed, or ask the administrator of the cluster for a higher limit"
     )
 
 
@@ -112,8 +113,8 @@ def test_errors_end_with_what_to_do() -> None:
     ],
 )  # fmt: skip
 def test_advice_about_arguments_becomes_advice_about_flags(of_the_sdk: str, of_the_command_line: str) -> None:
-    assert told(sdk.ClaimTimeout(of_the_sdk)) == of_the_command_line
-    assert told(kube.ConfigError(of_the_sdk)) == of_the_command_line
+    assert describe_error(sdk.ClaimTimeout(of_the_sdk)) == of_the_command_line
+    assert describe_error(kube.ConfigError(of_the_sdk)) == of_the_command_line
 
 
 @pytest.mark.parametrize(

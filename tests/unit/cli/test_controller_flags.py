@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sandpool.cli.controller_flags import LeadFlags, MemberFlags, PaceFlags, SeenFlags, WhereFlags
-from sandpool.cli.durations import duration
 from sandpool.cli.exits import USAGE, Exit
 from sandpool.cli.main import run
+from sandpool.cli.units import duration
 from sandpool.loop.lease import Terms
 from sandpool.telemetry.pages import Address
 

@@ -9,7 +9,7 @@ import pytest
 
 from sandpool.cli.commands import COMMANDS
 from sandpool.cli.objects.advice import ADVICE, OF_PODS, advice
-from sandpool.cli.objects.describing import described
+from sandpool.cli.objects.describe import described
 from sandpool.model.kinds import CLAIMS, SECRETS
 from sandpool.model.reasons import Reason
 

@@ -15,18 +15,19 @@ from aiohttp import web
 
 from sandpool import Connection
 from sandpool.cli.cluster import Cluster
-from sandpool.cli.console import Silent, Update
+from sandpool.cli.console import Update
 from sandpool.cli.exits import Exit
-from sandpool.cli.inside.claim import Claim
-from sandpool.cli.inside.options import Running
-from sandpool.cli.inside.port_forward import _both_ways
-from sandpool.cli.inside.run import Run
+from sandpool.cli.sandbox.claim import Claim
+from sandpool.cli.sandbox.exec import Running
+from sandpool.cli.sandbox.port_forward import both_ways
+from sandpool.cli.sandbox.run import Run
 from sandpool.kube.config import Cluster as ApiServer
 from sandpool.kube.config import User
 from sandpool.kube.errors import Unreachable
 from sandpool.sdk._sync.transport import Transport
 from sandpool.sdk.config import Resolved
-from support.scripted_peer import Peer, answer, scripted_peer
+from support.network.scripted_peer import Peer, answer, scripted_peer
+from support.product.silent_console import Silent
 
 
 class StoppedAfterwards(Silent):
@@ -87,7 +88,7 @@ def test_a_forwarded_connection_ends_with_the_sandbox() -> None:
 
         def carry() -> None:
             try:
-                _both_ways(theirs, Lost(here, "the test"), b"")
+                both_ways(theirs, Lost(here, "the test"), b"")
             except Unreachable as error:
                 errors.append(error)
 

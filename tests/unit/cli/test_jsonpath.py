@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandpool.cli.output.jsonpath import find, template
-from sandpool.cli.output.path import JsonPathError
+from sandpool.model.jsonpath import JsonPathError
 
 POD = {
     "metadata": {"name": "a", "labels": {"app.io/tier": "web", "team": "red"}},

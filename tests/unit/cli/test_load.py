@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.cli import load_run
+from sandpool.cli import load as load_command
 from sandpool.cli.exits import Exit
 from sandpool.cli.main import run
 from sandpool.load.counts import Counts
@@ -29,7 +29,7 @@ def test_a_claim_that_only_waited_is_no_failure(
 ) -> None:
     around = {**conditions(), "cluster": "x", "backend": None, "durable": None, "note": ""}
     found: dict[str, Any] = {**summarise(records, Counts(), Used(0.0)), "conditions": around, "left_behind": []}
-    monkeypatch.setattr(load_run, "_run", lambda *_: Outcome(found, records))
+    monkeypatch.setattr(load_command, "measure", lambda *_: Outcome(found, records))
     assert run(["load", "rate", "--fresh", "--rate", "5", "--for", "1s"]) == code
     told = capsys.readouterr()
     assert "1 of 3 ready" in told.out
@@ -57,6 +57,6 @@ def test_a_rate_past_capacity_does_not_make_the_pool_larger(
         chosen.append(plan.settings.wanted.size)
         raise Exit(1, "enough")
 
-    monkeypatch.setattr(load_run, "_run", noted)
+    monkeypatch.setattr(load_command, "measure", noted)
     assert run(["load", flags[0], "--fresh", *flags[1:]]) == 1
     assert chosen == [size]

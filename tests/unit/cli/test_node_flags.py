@@ -10,7 +10,7 @@ from sandpool.cli.exits import USAGE, Exit
 from sandpool.cli.main import run
 from sandpool.cli.node_flags import NodeFlags, unheld_notice
 from sandpool.install.first_pool import NO_POOLS, STANDARD, FirstPools
-from sandpool.node.network.ceiling import UNLIMITED, ceiling_of
+from sandpool.node.network.egress_rules import UNLIMITED, ceiling_of
 
 
 @pytest.mark.parametrize(
@@ -161,6 +161,6 @@ def test_pods_write_to_nothing_that_the_machine_trusts(tmp_path: Path, host: str
     if not said:
         flags.check(tmp_path / "data")
         return
-    with pytest.raises(Exit, match=r"^--allow-host-path .* holds, or lies in, ") as refused:
+    with pytest.raises(Exit, match=r"^--allow-host-path .* contains, or lies in, ") as refused:
         flags.check(tmp_path / "data")
     assert said in str(refused.value)

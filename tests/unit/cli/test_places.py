@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandpool.cli.exits import USAGE, Exit
-from sandpool.cli.inside.places import Forward, Place, forward, pair, place
+from sandpool.cli.sandbox.arguments import Forward, Place, forward, pair, place
 
 
 @pytest.mark.parametrize(

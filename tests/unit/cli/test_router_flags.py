@@ -8,8 +8,8 @@ import pytest
 
 from sandpool.cli.exits import USAGE, Exit
 from sandpool.cli.main import run
-from sandpool.cli.router_flags import ListenFlags, RouterSeenFlags, RouterWhereFlags, WhoFlags
-from sandpool.loop.serving_certificate import CertificateFiles
+from sandpool.cli.router import ListenFlags, RouterSeenFlags, RouterWhereFlags, WhoFlags
+from sandpool.loop.serving_tls import CertificateFiles
 from sandpool.router.guard import Allowed
 from sandpool.telemetry.pages import Address
 

@@ -8,7 +8,7 @@ import pytest
 
 from sandpool.cli.exits import USAGE
 from sandpool.cli.main import run
-from sandpool.cli.share_flags import ShareFlags
+from sandpool.cli.up import ShareFlags
 from sandpool.controlplane.objects.holdings import HoldingLimits
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from sandpool.cli.chapters import Chapter
 from sandpool.cli.exits import FAILED, USAGE, Exit
-from sandpool.cli.sources import Source
+from sandpool.cli.history import RelatedObject
+from sandpool.cli.why import Source
 from sandpool.install.rules import LEASE
 from sandpool.sdk._sync.connection import Connection
 from sandpool.sdk.config import Config
@@ -22,7 +22,7 @@ NAMESPACE = "system"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{LEASE}"
 CLAIM = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/n/sandboxclaims/c"
 STORY = "/stories?namespace=n&controller=claim&name=c"
-CHAPTER = Chapter("claim", "n", "c", {})
+CHAPTER = RelatedObject("claim", "n", "c", {})
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from sandpool.cli.exits import USAGE, Exit
 from sandpool.cli.main import run
 from sandpool.cli.tls_flags import TlsFlags
-from sandpool.loop.serving_certificate import CertificateFiles
+from sandpool.loop.serving_tls import CertificateFiles
 
 
 def test_metrics_are_plain_unless_asked() -> None:
@@ -37,7 +37,7 @@ def test_a_certificate_or_one_of_our_own() -> None:
     ],
 )
 def test_flags_without_https_are_refused(flags: TlsFlags, named: str) -> None:
-    with pytest.raises(Exit, match=f"{named}nothing is served over HTTPS; add --metrics-secure-serving") as raised:
+    with pytest.raises(Exit, match=f"{named}nothing is served over HTTPS without --metrics-secure-serving") as raised:
         flags.metrics_tls()
     assert raised.value.code == USAGE
 

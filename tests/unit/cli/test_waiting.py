@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandpool.cli.exits import USAGE, Exit
-from sandpool.cli.objects.waiting import Condition, awaited
+from sandpool.cli.objects.conditions import Condition, awaited
 
 
 def body(status: str = "True", *, observed: int | None = 2, **more: Any) -> dict[str, Any]:

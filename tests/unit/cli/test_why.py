@@ -8,10 +8,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from sandpool.cli.chapters import chapters, word_of
 from sandpool.cli.exits import USAGE, Exit
-from sandpool.cli.telling import document, nothing_remembered, text, timeline
-from sandpool.cli.why import _asked
+from sandpool.cli.history import document, nothing_remembered, related_objects, text, timeline, word_of
+from sandpool.cli.why import asked
 from sandpool.kube.local_discovery import Running
 
 EXT = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/default"
@@ -128,14 +127,14 @@ pool default/python (being deleted)
 
 
 def test_the_story_of_a_claim(cluster: Cluster) -> None:
-    found = chapters(cluster.get, "claim", "default", "c")
+    found = related_objects(cluster.get, "claim", "default", "c")
     assert text(found, timeline(found), UTC) == STORY
 
 
 def test_a_message_cannot_forge_lines_or_move_the_cursor(cluster: Cluster) -> None:
     cluster.pages[CLAIM]["status"]["conditions"] = [condition("Ready", "True", "X", "a\nclaim default/d\x1b[2Jb\x9bc")]
     cluster.events.append(event("SandboxClaim", "c", "Y", "e\r\nf"))
-    found = chapters(cluster.get, "claim", "default", "c")
+    found = related_objects(cluster.get, "claim", "default", "c")
     told = text(found, timeline(found), UTC)
     assert "X, a claim default/d [2Jb c\n" in told
     assert "Normal Y: e  f\n" in told
@@ -159,7 +158,7 @@ def test_containers_that_do_not_run_are_told_in_their_kubelets_words(cluster: Cl
             },
         ],
     }
-    found = chapters(cluster.get, "claim", "default", "c")
+    found = related_objects(cluster.get, "claim", "default", "c")
     told = [line for line in text(found, timeline(found), UTC).splitlines() if line.startswith("  container")]
     assert told == [
         "  container first terminated: Error",
@@ -168,14 +167,14 @@ def test_containers_that_do_not_run_are_told_in_their_kubelets_words(cluster: Cl
 
 
 def test_times_are_those_of_the_reader(cluster: Cluster) -> None:
-    found = chapters(cluster.get, "claim", "default", "c")
+    found = related_objects(cluster.get, "claim", "default", "c")
     told = text(found, timeline(found), timezone(timedelta(hours=21), "NOW"))
     assert "Ready True since 2026-01-03 00:04:05" in told
     assert "2026-01-03 NOW\n00:04:00.998  pod" in told
 
 
 def test_a_program_gets_the_same(cluster: Cluster) -> None:
-    found = chapters(cluster.get, "claim", "default", "c")
+    found = related_objects(cluster.get, "claim", "default", "c")
     made = document(found, timeline(found))
     assert (made["kind"], made["namespace"], made["name"]) == ("claim", "default", "c")
     assert [(one["kind"], one["name"], one["found"]) for one in made["objects"]] == [
@@ -198,7 +197,7 @@ def test_a_program_gets_the_same(cluster: Cluster) -> None:
 
 def test_a_claim_that_waits_is_told_about_its_pool(cluster: Cluster) -> None:
     cluster.pages[CLAIM]["status"] = {"conditions": [condition("Ready", "False", "WaitingForSandbox")]}
-    found = chapters(cluster.get, "claim", "default", "c")
+    found = related_objects(cluster.get, "claim", "default", "c")
     assert [one.word for one in found] == ["claim", "pool"]
     assert "decided: create 1" in text(found, timeline(found), UTC)
 
@@ -206,22 +205,22 @@ def test_a_claim_that_waits_is_told_about_its_pool(cluster: Cluster) -> None:
 def test_a_cold_sandbox_is_found_by_its_owner(cluster: Cluster) -> None:
     cluster.pages[CLAIM]["status"] = {}
     cluster.pages[f"{SANDBOX}/c"] = {"metadata": {"name": "c", "ownerReferences": [{"uid": "c-uid"}]}}
-    assert [one.name for one in chapters(cluster.get, "claim", "default", "c") if one.word == "sandbox"] == ["c"]
+    assert [one.name for one in related_objects(cluster.get, "claim", "default", "c") if one.word == "sandbox"] == ["c"]
     cluster.pages[f"{SANDBOX}/c"]["metadata"]["ownerReferences"] = [{"uid": "other"}]
-    assert not [one for one in chapters(cluster.get, "claim", "default", "c") if one.word == "sandbox"]
+    assert not [one for one in related_objects(cluster.get, "claim", "default", "c") if one.word == "sandbox"]
 
 
 def test_a_claim_that_is_gone_is_still_told(cluster: Cluster) -> None:
     del cluster.pages[CLAIM]
-    found = chapters(cluster.get, "claim", "default", "c")
+    found = related_objects(cluster.get, "claim", "default", "c")
     told = text(found, timeline(found), UTC)
-    assert told.startswith("claim default/c: there is none now\n\n2026-01-02 UTC\n03:04:04.898  claim")
+    assert told.startswith("claim default/c: it does not exist now\n\n2026-01-02 UTC\n03:04:04.898  claim")
     assert "Normal Old: of an earlier claim" in told, "without a uid every Event of that name is shown"
 
 
 def test_other_kinds_lead_to_what_they_depend_on(cluster: Cluster) -> None:
     def words(word: str, name: str) -> list[str]:
-        return [str(one) for one in chapters(cluster.get, word, "default", name)]
+        return [str(one) for one in related_objects(cluster.get, word, "default", name)]
 
     assert words("sandbox", "python-1") == ["sandbox default/python-1", "pod default/python-1", "claim default/c"]
     assert words("pool", "python") == ["pool default/python", "template default/t"]
@@ -229,7 +228,7 @@ def test_other_kinds_lead_to_what_they_depend_on(cluster: Cluster) -> None:
 
 
 def test_names_cannot_leave_their_place_in_a_path(cluster: Cluster) -> None:
-    chapters(cluster.get, "claim", "../kube-system", "a?b#c")
+    related_objects(cluster.get, "claim", "../kube-system", "a?b#c")
     assert all("%2Fkube-system" in path and "?b" not in path for path in cluster.asked)
 
 
@@ -248,14 +247,21 @@ def test_kinds_as_people_write_them(kind: str, word: str | None) -> None:
 @pytest.mark.parametrize("what", ["c", "claim/", "/c", "pod/x", "claim/a/b", ""])
 def test_what_names_no_object_is_refused(what: str) -> None:
     with pytest.raises(Exit, match="KIND/NAME with one of the kinds claim, sandbox, pool, template") as caught:
-        _asked(what)
+        asked(what)
     assert caught.value.code == USAGE
 
 
 def test_when_nothing_is_remembered_it_says_what_to_do(cluster: Cluster) -> None:
-    found = chapters(cluster.get, "template", "default", "t")
-    about = {"pid": 1, "api": "", "kubeconfig": "", "data_dir": "", "version": "", "started": "2026-01-02T03:04:05Z"}
+    found = related_objects(cluster.get, "template", "default", "t")
+    about: dict[str, Any] = {
+        "pid": 1,
+        "api": "",
+        "kubeconfig": "",
+        "data_dir": "",
+        "version": "",
+        "started": "2026-01-02T03:04:05Z",
+    }
     said = nothing_remembered(found, Running(**about, backend="hollow"))
-    assert "nothing is remembered of template default/t" in said
+    assert "there is no history of template default/t" in said
     assert "since the cluster started at 2026-01-02 03:04:05 UTC" in said
     assert "without `--backend none`" in nothing_remembered(found, Running(**about, backend="none"))

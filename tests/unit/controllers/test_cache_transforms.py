@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import msgspec
 
-from sandpool.controllers.cache_transforms import Alike, Once
+from sandpool.controllers.cache_transforms import InternTable, SandboxTransform
 from sandpool.kube.api import Event, EventType
 from sandpool.loop.cache import Cache
 from sandpool.model import codec
@@ -48,7 +49,7 @@ def a_sandbox(
 
 
 def test_what_is_equal_is_kept_once_and_everything_stays_as_it_is() -> None:
-    keep = Alike()
+    keep = SandboxTransform()
     first, second = a_sandbox("a", 1), a_sandbox("b", 2)
     kept = [keep(first), keep(second)]
     assert kept == [first, second]
@@ -58,7 +59,7 @@ def test_what_is_equal_is_kept_once_and_everything_stays_as_it_is() -> None:
 
 
 def test_one_that_was_claimed_still_shares_its_spec() -> None:
-    keep = Alike()
+    keep = SandboxTransform()
     first = keep(a_sandbox("a", 1))
     claimed = a_sandbox("b", 2, more={"agents.x-k8s.io/claim-uid": "1"})
     kept = keep(claimed)
@@ -69,8 +70,8 @@ def test_one_that_was_claimed_still_shares_its_spec() -> None:
 
 
 def test_what_differs_is_not_shared() -> None:
-    keep = Alike()
-    keep(a_sandbox("a", 1))
+    keep = SandboxTransform()
+    first = keep(a_sandbox("a", 1))
     others = [
         a_sandbox("b", 2, image="node"),  # the template has changed
         a_sandbox("c", 3, mark="9f9f", image="node"),
@@ -80,11 +81,11 @@ def test_what_differs_is_not_shared() -> None:
     for other in others:
         kept = keep(other)
         assert kept == other
-        assert kept.spec is other.spec
+        assert kept.spec is not first.spec
 
 
 def test_names_times_and_conditions_are_one_text_for_all() -> None:
-    keep = Alike()
+    keep = SandboxTransform()
     first, second = keep(a_sandbox("a", 1, since="00:00:01")), keep(a_sandbox("b", 2, since="00:00:01"))
     assert first.status.conditions is second.status.conditions
     assert first.metadata.creation_timestamp is second.metadata.creation_timestamp
@@ -99,14 +100,14 @@ def test_names_times_and_conditions_are_one_text_for_all() -> None:
 
 
 def test_what_has_been_here_before_is_not_copied_again() -> None:
-    keep = Alike()
+    keep = SandboxTransform()
     keep(a_sandbox("a", 1))
     kept = keep(a_sandbox("b", 2))
     assert keep(kept) is kept
 
 
 def test_a_claimed_one_shares_the_keys_of_its_labels() -> None:
-    keep = Alike()
+    keep = SandboxTransform()
     keep(a_sandbox("a", 1))
     more = {"agents.x-k8s.io/claim-uid": "1"}
     claimed, other = keep(a_sandbox("b", 2, more=more)), keep(a_sandbox("c", 3, more=more))
@@ -115,7 +116,7 @@ def test_a_claimed_one_shares_the_keys_of_its_labels() -> None:
 
 
 def test_the_table_of_equal_values_is_bounded() -> None:
-    once = Once(most=3)
+    once = InternTable(most=3)
     for number in range(100):
         assert once[number, "x"] == (number, "x")
     assert len(once) <= 3
@@ -123,7 +124,7 @@ def test_the_table_of_equal_values_is_bounded() -> None:
 
 
 def test_equal_values_are_one_and_so_are_their_parts() -> None:
-    once = Once()
+    once = InternTable()
     texts = ["".join(["a", "b"]) for _ in range(3)]
     first = once[texts[0], 1]
     assert once[texts[1], 1] is first
@@ -131,14 +132,44 @@ def test_equal_values_are_one_and_so_are_their_parts() -> None:
 
 
 def test_a_cache_drops_the_echo_of_an_answer_all_the_same() -> None:
-    cache = Cache(SANDBOXES, keep=Alike())
+    cache = Cache(SANDBOXES, keep=SandboxTransform())
     steps: list[tuple[Sandbox | None, Sandbox | None]] = []
     cache.replace([a_sandbox("a", 1)], a_sandbox("a", 1).metadata.revision)
     cache.subscribe(lambda old, new: steps.append((old, new)))
     answer = a_sandbox("b", 2)
-    cache.learn(answer)
+    cache.upsert(answer)
     cache.apply(Event(EventType.ADDED, answer, answer.metadata.revision))
     assert [new for _, new in steps[1:]] == [answer]
     found = cache.get(Key("default", "b"))
     assert found is not None
     assert found.spec is next(iter(cache)).spec
+
+
+def test_examples_of_large_sandboxes_are_bounded_by_bytes() -> None:
+    """A tenant chooses the mark: it made and deleted large sandboxes, and a thousand of them stayed."""
+    keep = SandboxTransform()
+    tracemalloc.start()
+    try:
+        for number in range(60):
+            keep(a_sandbox("a", 1, image="x" * 1_000_000, mark=f"{number}"))
+            keep(a_sandbox("a", 1, mark=f"more {number}", more={"x": "x" * 1_000_000}))
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept < 30_000_000
+
+
+def test_a_shared_spec_does_not_hold_on_to_the_object_it_came_from() -> None:
+    keep = SandboxTransform()
+    text = a_sandbox("a", 1)
+    kept = keep(text)
+    assert kept == text
+    assert keep(kept) is kept
+
+
+def test_long_conditions_are_not_remembered() -> None:
+    once = InternTable()
+    long = a_sandbox("a", 1).status.conditions[0]
+    long = msgspec.structs.replace(long, message="x" * 5000)
+    assert once[(long,)] == (long,)
+    assert not once

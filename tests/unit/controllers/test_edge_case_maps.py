@@ -92,7 +92,7 @@ def entries() -> Iterator[Entry]:
         yield Entry(id_, by_path(case.tests), case.reason)
     for id_, told in pool.CASES.items():
         yield in_files(id_, told, pool.FILES)
-    for number, told in sandbox.CASES.items():
+    for number, told in sandbox.CASES.items():  # type: ignore[assignment]
         yield in_files(str(number), told, sandbox.FILES)
     for id_, found in (*OF_SANDBOXES.items(), *OF_POOLS_AND_CLAIMS.items()):
         yield weakness(id_, found)

@@ -15,14 +15,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sandpool.app.controllers import Controllers, Telling, assemble
+from sandpool.app.controllers import Controllers, Observability, assemble
 from sandpool.base.clock import SystemClock
 from sandpool.kube.answers import read_page
-from sandpool.kube.api import Page
+from sandpool.kube.api import Api, Call, Page
 from sandpool.model import kinds
 from sandpool.model import labels as keys
 from sandpool.model.names import name_hash
-from sandpool.model.resource import Resource
 
 WHEN = "2026-01-01T00:00:{:02d}Z"
 FEW, MANY = 100, 400
@@ -92,22 +91,23 @@ def _member(number: int) -> tuple[dict[str, Any], dict[str, Any]]:
     return sandbox, pod
 
 
-class Listing:
-    """The part of an Api that reflectors need: lists in pages, and a watch that never says anything."""
+class Listing(Api):
+    """An Api as reflectors need it: lists in pages, and a watch without events."""
 
     def __init__(self, members: int) -> None:
         self._members = members
 
-    async def list(self, resource: Resource[Any], namespace: str = "", **asked: Any) -> Page[Any]:
+    async def send(self, call: Call) -> Page[Any]:
+        resource, asked = call.resource, call.list_options
         which = {kinds.SANDBOXES: 0, kinds.PODS: 1}.get(resource)
-        begin, end = int(asked["after"] or 0), self._members if which is not None else 0
-        stop = min(end, begin + asked["limit"])
+        begin, end = int(asked.after or 0), self._members if which is not None else 0
+        stop = min(end, begin + asked.limit)
         items = [_member(number)[which] for number in range(begin, stop)] if which is not None else []
         more = {"continue": str(stop) if stop < end else "", "resourceVersion": "1000000"}
         return read_page(resource, json.dumps({"metadata": more, "items": items}).encode())
 
     @asynccontextmanager
-    async def watch(self, resource: Resource[Any], namespace: str = "", **asked: Any) -> AsyncIterator[Any]:
+    async def stream(self, call: Call) -> AsyncIterator[Any]:
         yield _silence()
 
 
@@ -121,7 +121,7 @@ async def _bytes(members: int) -> tuple[int, Controllers]:
     gc.collect()
     tracemalloc.start()
     try:
-        made = assemble(Listing(members), SystemClock(), random.Random(1).random, Telling())  # type: ignore[arg-type]
+        made = assemble(Listing(members), SystemClock(), random.Random(1).random, Observability())
         tasks = [asyncio.create_task(reflector.run()) for reflector in made.reflectors]
         for reflector in made.reflectors:
             await reflector.cache.synced.wait()

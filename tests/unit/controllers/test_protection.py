@@ -67,9 +67,9 @@ def test_a_policy_that_is_not_there_is_waited_for(present: tuple[NetworkPolicy, 
 
 def test_one_that_we_are_about_to_delete_protects_nobody() -> None:
     cache = policies(a_policy())
-    assert cache.doom(Key("a", NAME), Uid("policy-uid"))
+    assert cache.mark_deleting(Key("a", NAME), Uid("policy-uid"))
     assert missing_policy(a_template(), cache) is not None
-    cache.spare(Uid("policy-uid"))
+    cache.unmark_deleting(Uid("policy-uid"))
     assert missing_policy(a_template(), cache) is None
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from sandpool.controllers.watched import Remembered
+from sandpool.controllers.cache_transforms import PodTransform
 from sandpool.model import labels
 from sandpool.model.codec import convert
 from sandpool.model.kinds import PODS
@@ -42,7 +43,7 @@ def pod(owner: tuple[str, str] | None = ("apps/v1", "ReplicaSet"), **marks: str)
 
 def test_of_others_only_who_they_are() -> None:
     whole = pod(app="web")
-    remembered = Remembered()
+    remembered = PodTransform()
     kept = remembered(whole)
     meta = kept.metadata
     assert (meta.key, meta.uid, meta.revision, meta.controller) == (
@@ -61,12 +62,12 @@ def test_of_others_only_who_they_are() -> None:
         pytest.param(pod(None), id="nobody's: a sandbox may take it"),
         pytest.param(pod(("agents.x-k8s.io/v1beta1", "Sandbox")), id="a sandbox's"),
         pytest.param(pod(("agents.x-k8s.io/v1alpha1", "Sandbox")), id="a sandbox's, of old"),
-        pytest.param(pod(**{labels.TEMPLATE_REF_HASH: "0"}), id="a policy selects it"),
-        pytest.param(pod(**{labels.ADOPTABLE: "true"}), id="given away"),
+        pytest.param(pod(**{labels.TEMPLATE_REF_HASH: "0"}), id="a policy selects it"),  # type: ignore[arg-type]
+        pytest.param(pod(**{labels.ADOPTABLE: "true"}), id="given away"),  # type: ignore[arg-type]
     ],
 )
 def test_of_what_may_concern_us_everything_that_is_read(ours: Pod) -> None:
-    kept = Remembered()(ours)
+    kept = PodTransform()(ours)
     assert kept.metadata == ours.metadata
     assert kept.spec.node_name == "far"
     assert (kept.ready, kept.ips, kept.held_up) == (ours.ready, ours.ips, ours.held_up)
@@ -80,8 +81,8 @@ def test_of_what_may_concern_us_everything_that_is_read(ours: Pod) -> None:
 
 
 def test_pods_share_what_they_have_in_common_and_are_not_copied_twice() -> None:
-    remembered = Remembered()
-    marks = {labels.TEMPLATE_REF_HASH: "0", labels.WARM_POOL: "1"}
+    remembered = PodTransform()
+    marks: dict[str, Any] = {labels.TEMPLATE_REF_HASH: "0", labels.WARM_POOL: "1"}
     first, second = remembered(pod(**marks)), remembered(pod(**marks))
     assert first.spec is second.spec
     assert first.status.conditions is second.status.conditions
@@ -90,3 +91,14 @@ def test_pods_share_what_they_have_in_common_and_are_not_copied_twice() -> None:
         assert one[0] is two[0]
         assert one[1] is two[1]
     assert remembered(first) is first
+
+
+def test_many_annotations_are_not_remembered_by_template() -> None:
+    """A tenant chooses the mark: what a thousand templates had would stay when their pods are gone."""
+    remembered = PodTransform()
+    many = {f"{number}": "x" for number in range(1000)}
+    for marks in (many, {"long": "x" * 10_000}):
+        whole = pod(None, **{labels.TEMPLATE_REF_HASH: "t"})
+        whole = replace(whole, metadata=replace(whole.metadata, annotations=marks))
+        assert remembered(whole).metadata.annotations == marks
+    assert not remembered.annotations_by_template

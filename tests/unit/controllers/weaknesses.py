@@ -16,8 +16,8 @@ MIDST = "integration/controllers/test_sandbox_midst.py"
 TEMPLATE = "unit/controllers/template/test_controller.py"
 PLAN = "unit/controllers/template/test_plan.py"
 POLICY = "unit/controllers/template/test_policy.py"
-SANDBOX_MEASURES = "unit/controllers/measures/test_pools_and_sandboxes.py"
-CLAIM_MEASURES = "unit/controllers/measures/test_claims.py"
+SANDBOX_MEASURES = "unit/controllers/metrics/test_pools_and_sandboxes.py"
+CLAIM_MEASURES = "unit/controllers/metrics/test_claims.py"
 PROTECTION = "unit/controllers/test_protection.py"
 EVENTS = "hygiene/test_events_reference.py"
 
@@ -184,7 +184,7 @@ WEAKNESSES: dict[str, Shown | NotHere] = {
         (TEMPLATE, "n4_a_template_whose_name_has_the_hash_of_another_gets_no_policy_until_that_is_gone"),
         (TEMPLATE, "n4_a_policy_that_a_gone_template_left_behind_counts_too"),
         (PLAN, "a_foreign_policy_is_never_touched_and_told"),
-        ("unit/controllers/assigner/test_read.py", "perfect_labels_without_a_pool_that_controls_it_are_not_enough"),
+        ("unit/controllers/assigner/test_facts.py", "perfect_labels_without_a_pool_that_controls_it_are_not_enough"),
     ),
     "N5": shown(
         (POLICY, "where_the_router_is_can_be_chosen"),

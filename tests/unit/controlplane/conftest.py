@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from support.local_objects import Bench, bench
+from support.api.local_objects import Bench, bench
 
 
 @pytest.fixture

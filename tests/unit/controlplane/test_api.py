@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from sandpool.controlplane.api import LocalApi
-from sandpool.controlplane.store.history import Remember
+from sandpool.controlplane.store.history import HistoryLimits
 from sandpool.kube.api import Batched, Event, EventType, Preconditions, Propagation
 from sandpool.kube.errors import Conflict, Gone, Invalid, NotFound, Unavailable
 from sandpool.model import kinds
 from sandpool.model.core import ConfigMap
 from sandpool.model.metadata import Metadata, Revision, Uid
 from sandpool.model.patches import json_patch, merge_patch
-from support.local_objects import START, Bench, bench, claim, config_map
+from support.api.local_objects import START, Bench, bench, claim, config_map
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ async def test_watch_ends_at_its_timeout_with_a_bookmark(api: LocalApi) -> None:
 @pytest.mark.looptime
 async def test_bookmarks_say_how_far_the_watcher_is(api: LocalApi, b: Bench) -> None:
     async with api.watch(kinds.CONFIG_MAPS, "default", since=b.store.revision) as events:
-        waiting = asyncio.create_task(anext(events))
+        waiting = asyncio.ensure_future(anext(events))
         await asyncio.sleep(1)
         await api.create(kinds.CLAIMS, claim(), "default")
         mark = await waiting
@@ -127,17 +127,17 @@ async def test_two_ticks_before_the_watcher_runs_are_one(api: LocalApi, b: Bench
     """A bookmark is due and so is the end, or the loop was held up for long."""
     watch: Any = api.watch(kinds.CONFIG_MAPS, "default", since=b.store.revision)
     async with watch as events:
-        waiting = asyncio.create_task(anext(events))
+        waiting = asyncio.ensure_future(anext(events))
         await asyncio.sleep(0)
-        watch._tick(False)
+        watch.tick(False)
         await asyncio.sleep(0)  # the wait is told to end, and has not run yet
-        watch._timer.cancel()
-        watch._tick(False)
+        watch.timer.cancel()
+        watch.tick(False)
         assert (await waiting).type is EventType.BOOKMARK
 
 
 async def test_gone() -> None:
-    async with bench(Remember(changes=8)) as b:
+    async with bench(HistoryLimits(changes=8)) as b:
         api = LocalApi(b.objects)
         first = b.store.revision
         await api.create(kinds.CONFIG_MAPS, config_map("a"), "default")
@@ -156,7 +156,7 @@ async def test_a_closed_store_is_unavailable() -> None:
         api = LocalApi(b.objects)
         await api.create(kinds.CONFIG_MAPS, config_map("a"), "default")
         async with api.watch(kinds.CONFIG_MAPS, since=b.store.revision) as events:
-            waiting = asyncio.create_task(anext(events))
+            waiting = asyncio.ensure_future(anext(events))
             await asyncio.sleep(0)
             await b.store.close()
             with pytest.raises(Unavailable):

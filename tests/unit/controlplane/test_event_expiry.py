@@ -1,4 +1,4 @@
-"""Events go an hour after they were last told."""
+"""Events are deleted an hour after they were last reported."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import msgspec
 import pytest
 
 from sandpool.base.clock import LoopClock
-from sandpool.controlplane.event_expiry import EACH, EventExpiry, last_told
+from sandpool.controlplane.event_expiry import EACH, EventExpiry, last_reported
 from sandpool.controlplane.objects.objects import Objects
 from sandpool.controlplane.objects.options import Deleted
-from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.log import MemoryLog
 from sandpool.controlplane.store.store import Store
 from sandpool.kube.errors import Unavailable
 from sandpool.model import kinds
 from sandpool.model.times import micro, seconds
-from support.local_objects import START, Bench
-from support.local_parts import running
+from support.api.local_objects import START, Bench
+from support.api.local_parts import running
 
 pytestmark = pytest.mark.looptime
 
@@ -97,7 +97,7 @@ async def test_other_kinds_stay() -> None:
 
 
 async def test_too_much_room_goes_to_the_oldest_of_the_fullest_namespace() -> None:
-    """An hour of a busy tenant is more than memory should hold, and no reason to forget what another was told."""
+    """An hour of a busy tenant is more than memory should hold, and no reason to drop the Events of another."""
     b, clock = await world()
     await b.create(kinds.NAMESPACES, {"metadata": {"name": "quiet"}})
     async with running(EventExpiry(b.store, b.objects, clock, most=100_000)):
@@ -136,18 +136,18 @@ async def test_room_is_made_again_when_the_disk_takes_deletes_again() -> None:
 
 
 def test_last_told() -> None:
-    def told(**fields: str) -> str:
+    def reported(**fields: str) -> str:
         parts = {"metadata": f'{{"creationTimestamp":"{seconds(START)}"}}', **fields}
         text = ",".join(f'"{key}":{value}' for key, value in parts.items())
-        return seconds(last_told(f"{{{text}}}".encode(), START + timedelta(hours=10)))
+        return seconds(last_reported(f"{{{text}}}".encode(), START + timedelta(hours=10)))
 
     later = START + timedelta(hours=2)
-    assert told() == seconds(START)
-    assert told(lastTimestamp=f'"{seconds(later)}"') == seconds(later)
-    assert told(eventTime=f'"{micro(later)}"', lastTimestamp="null") == seconds(later)
-    assert told(series=f'{{"count":2,"lastObservedTime":"{micro(later)}"}}') == seconds(later)
+    assert reported() == seconds(START)
+    assert reported(lastTimestamp=f'"{seconds(later)}"') == seconds(later)
+    assert reported(eventTime=f'"{micro(later)}"', lastTimestamp="null") == seconds(later)
+    assert reported(series=f'{{"count":2,"lastObservedTime":"{micro(later)}"}}') == seconds(later)
     future = seconds(START + timedelta(hours=99))
-    assert told(lastTimestamp=f'"{future}"') == seconds(START + timedelta(hours=10))
+    assert reported(lastTimestamp=f'"{future}"') == seconds(START + timedelta(hours=10))
 
 
 async def test_told_often_is_scheduled_once() -> None:
@@ -158,7 +158,7 @@ async def test_told_often_is_scheduled_once() -> None:
         for count in range(2, 300):
             await b.patch(kinds.EVENTS, "e", {"count": count, "lastTimestamp": seconds(clock.now())})
         await clock.sleep(1)
-        assert len(expiry._due) == 1
+        assert len(expiry.due) == 1
     await b.store.close()
 
 
@@ -170,7 +170,7 @@ async def test_events_that_others_delete_leave_the_schedule() -> None:
             await b.create(kinds.EVENTS, event(f"e{number}"))
             await b.delete(kinds.EVENTS, f"e{number}")
         await clock.sleep(1)
-        assert len(expiry._due) < 600
+        assert len(expiry.due) < 600
         await b.create(kinds.EVENTS, event("last"))
         await clock.sleep(3700)
         assert b.names_of(kinds.EVENTS) == []
@@ -206,4 +206,4 @@ def test_a_time_that_cannot_be_read_counts_from_the_creation() -> None:
     value = msgspec.json.encode(
         {"metadata": {"creationTimestamp": seconds(START)}, "lastTimestamp": "2020-02-30T00:00:00Z"}
     )
-    assert last_told(value, START + timedelta(hours=5)) == START
+    assert last_reported(value, START + timedelta(hours=5)) == START

@@ -10,9 +10,16 @@ import threading
 import pytest
 
 from sandpool.base.errors import SandpoolError
-from sandpool.cli.again import FIRST_PAUSE, MOST, RESPITE, VARIABLE, next_start
-from sandpool.controlplane.memory_pressure import HEADROOM, MemoryGuard, caused_by_memory, room_left
-from sandpool.controlplane.self_check import DEAF, SelfCheck, counted
+from sandpool.cli.restart import FIRST_PAUSE, MOST, RESPITE, VARIABLE, next_start
+from sandpool.controlplane.memory_pressure import (
+    FAILED_CHECKS,
+    HEADROOM,
+    MemoryGuard,
+    SelfCheck,
+    caused_by_memory,
+    failed_checks,
+    room_left,
+)
 
 
 def chained(cause: BaseException) -> BaseException:
@@ -28,7 +35,7 @@ def chained(cause: BaseException) -> BaseException:
         (RuntimeError("can't start new thread"), True),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), True),
         (chained(MemoryError()), True),
-        (ExceptionGroup("", [ValueError(), chained(MemoryError())]), True),
+        (ExceptionGroup("", [ValueError(), chained(MemoryError())]), True),  # type: ignore[type-var]
         (RuntimeError("another"), False),
         (OSError(errno.EMFILE, "Too many open files"), False),
         (ExceptionGroup("", [ValueError()]), False),
@@ -46,9 +53,9 @@ def test_room_is_what_the_limit_leaves() -> None:
 
 
 def test_only_checks_that_failed_for_memory_count() -> None:
-    assert counted(2, good=True, memory=True) == 0
-    assert counted(2, good=False, memory=True) == 3
-    assert counted(2, good=False, memory=False) == 2
+    assert failed_checks(2, good=True, memory=True) == 0
+    assert failed_checks(2, good=False, memory=True) == 3
+    assert failed_checks(2, good=False, memory=False) == 2
 
 
 @pytest.fixture
@@ -63,7 +70,7 @@ def test_one_that_does_not_come_to_its_end_is_ended(left: list[int], capfd: pyte
         left.append(code)
         gone.set()
 
-    guard = MemoryGuard(leave, longest_end=0.0)
+    guard = MemoryGuard(leave, exit_timeout=0.0)
     guard.end("nothing works")
     guard.end("and nothing else either")
     assert gone.wait(30)
@@ -127,7 +134,7 @@ async def test_a_process_that_does_not_hear_itself_ends_for_lack_of_memory_only(
 
     def ask() -> bool:
         asked[0] += 1
-        if asked[0] > DEAF:
+        if asked[0] > FAILED_CHECKS:
             enough.set()
         raise TimeoutError("no answer")
 
@@ -138,7 +145,7 @@ async def test_a_process_that_does_not_hear_itself_ends_for_lack_of_memory_only(
         if short:
             async with asyncio.timeout(30):
                 await stop.wait()
-            assert (asked[0], guard.why[:11]) == (DEAF, "its own API")
+            assert (asked[0], guard.why[:11]) == (FAILED_CHECKS, "its own API")
         else:
             assert await asyncio.to_thread(enough.wait, 30)
             assert not stop.is_set()

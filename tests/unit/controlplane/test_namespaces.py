@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandpool.controlplane.garbage_collection import Collector
-from sandpool.controlplane.namespace_remains import remaining_conditions
-from sandpool.controlplane.namespaces import ALWAYS, NamespaceLife
+from sandpool.controlplane.garbage_collection import GarbageCollector
+from sandpool.controlplane.namespaces import DEFAULT_NAMESPACES, NamespaceController, remaining_conditions
 from sandpool.controlplane.objects.options import Deleted
 from sandpool.model import kinds
-from support.local_objects import START, Bench, bench, claim, config_map, pod, sandbox
-from support.local_parts import quiet, running, until
-from support.manual_clock import ManualClock
+from support.api.local_objects import START, Bench, bench, claim, config_map, pod, sandbox
+from support.api.local_parts import quiet, running, until
+from support.clocks.manual_clock import ManualClock
 
 
-def life(b: Bench) -> NamespaceLife:
-    return NamespaceLife(b.store, b.objects, ManualClock())
+def life(b: Bench) -> NamespaceController:
+    return NamespaceController(b.store, b.objects, ManualClock())
 
 
 async def test_the_ones_that_are_always_there(b: Bench) -> None:
     async with running(life(b)):
-        await until(lambda: all(not b.absent(kinds.SERVICE_ACCOUNTS, "default", name) for name in ALWAYS))
-    assert b.names_of(kinds.NAMESPACES) == sorted(ALWAYS)
+        await until(lambda: all(not b.absent(kinds.SERVICE_ACCOUNTS, "default", name) for name in DEFAULT_NAMESPACES))
+    assert b.names_of(kinds.NAMESPACES) == sorted(DEFAULT_NAMESPACES)
     revision = b.store.revision
     async with running(life(b)):
         await quiet(b.store)
@@ -137,7 +136,7 @@ async def test_foreign_finalizer_in_its_spec_is_not_ours_to_remove(b: Bench) -> 
 
 async def test_with_collection_beside_it(b: Bench) -> None:
     """Owners and dependents go both ways at once; nobody trips over the other."""
-    async with running(life(b), Collector(b.store, b.objects, ManualClock())):
+    async with running(life(b), GarbageCollector(b.store, b.objects, ManualClock())):
         await b.create(kinds.NAMESPACES, {"metadata": {"name": "t"}})
         for index in range(20):
             owner = await b.create(kinds.CLAIMS, claim(f"o{index}"), namespace="t")
@@ -160,7 +159,7 @@ async def test_many_namespaces_at_once() -> None:
             await b.create(kinds.CONFIG_MAPS, config_map(), namespace=f"t{index}")
         for index in range(60):
             await b.delete(kinds.NAMESPACES, f"t{index}")
-        await until(lambda: len(b.names_of(kinds.NAMESPACES)) == len(ALWAYS))
+        await until(lambda: len(b.names_of(kinds.NAMESPACES)) == len(DEFAULT_NAMESPACES))
 
 
 def test_conditions_keep_their_time() -> None:
@@ -187,7 +186,7 @@ async def test_many_departures_are_reported_together(b: Bench) -> None:
     for number in range(40):
         await b.create(kinds.CONFIG_MAPS, config_map(f"c{number}", finalizers=["a/b"]), "t")
     clock = ManualClock()
-    async with running(NamespaceLife(b.store, b.objects, clock)):
+    async with running(NamespaceController(b.store, b.objects, clock)):
         await b.delete(kinds.NAMESPACES, "t")
         await quiet(b.store)
         before = b.get(kinds.NAMESPACES, "t")["metadata"]["resourceVersion"]
@@ -211,11 +210,11 @@ async def test_one_namespace_that_nobody_foresaw(b: Bench) -> None:
             raise OverflowError("date value out of range")
         return await delete(resource, namespace, name, *rest)
 
-    b.objects.delete = sometimes  # type: ignore[method-assign]
+    b.objects.delete = sometimes  # type: ignore[assignment, method-assign]
     for name, content in (("one", "odd"), ("two", "even")):
         await b.create(kinds.NAMESPACES, {"metadata": {"name": name}})
         await b.create(kinds.CONFIG_MAPS, config_map(content), name)
-    async with running(NamespaceLife(b.store, b.objects, clock)):
+    async with running(NamespaceController(b.store, b.objects, clock)):
         for name in ("one", "two"):
             await b.delete(kinds.NAMESPACES, name)
         await until(lambda: b.absent(kinds.NAMESPACES, "two"))

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sandpool.controlplane.garbage_collection import Collector
+from sandpool.controlplane.garbage_collection import GarbageCollector
 from sandpool.controlplane.objects.keys import key_of
 from sandpool.controlplane.owner_graph import node_of
 from sandpool.kube.api import Propagation
 from sandpool.kube.errors import NotFound
 from sandpool.model import kinds
-from support.local_objects import Bench, bench, config_map
-from support.local_parts import quiet, running
-from support.manual_clock import ManualClock
+from support.api.local_objects import Bench, bench, config_map
+from support.api.local_parts import quiet, running
+from support.clocks.manual_clock import ManualClock
 
 
 @dataclass
@@ -110,7 +110,7 @@ async def live(seed: int, steps: int) -> None:
             await world.create()
         left = steps
         while left > 0:
-            async with running(Collector(b.store, b.objects, ManualClock())):
+            async with running(GarbageCollector(b.store, b.objects, ManualClock())):
                 for _ in range(random.randrange(1, steps)):
                     step = random.choice([world.create, world.create, world.delete, world.transfer])
                     await step()
@@ -120,7 +120,7 @@ async def live(seed: int, steps: int) -> None:
             if left > 0:  # and some things happen while it is down
                 await world.delete()
                 await world.create()
-        async with running(Collector(b.store, b.objects, ManualClock())):
+        async with running(GarbageCollector(b.store, b.objects, ManualClock())):
             await quiet(b.store)
         world.check()
 

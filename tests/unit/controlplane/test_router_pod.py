@@ -16,7 +16,7 @@ from sandpool.model.kinds import NAMESPACES, PODS, SERVICES, raw
 from sandpool.model.metadata import Uid
 from sandpool.model.patches import merge_patch
 from sandpool.wire.router_service import NAMESPACE, SERVICE
-from support.kubelet_node import ANode, a_node, a_pod
+from support.simulated.kubelet_node import ANode, a_node, a_pod
 
 pytestmark = pytest.mark.looptime
 
@@ -71,7 +71,7 @@ async def test_the_kubelet_leaves_it_alone() -> None:
                 await asyncio.sleep(0.1)
             await asyncio.sleep(120)
             assert await the_pod(node.api.inner) == before
-            assert len(node.backend.running()) == (1 if name == "first" else 2)
+            assert len(node.backend.list_pods()) == (1 if name == "first" else 2)
             await node.restart()
 
 
@@ -81,7 +81,7 @@ async def test_the_annotation_alone_means_nothing() -> None:
         await node.create(a_pod("p", annotations={MIRROR: "sandpool"}))
         while (await node.get())["status"].get("phase") != "Running":
             await asyncio.sleep(0.1)
-        assert node.backend.look(Uid((await node.get())["metadata"]["uid"])) is not None
+        assert node.backend.pod_status(Uid((await node.get())["metadata"]["uid"])) is not None
         assert not router.stands_for(Uid((await node.get())["metadata"]["uid"]))
 
 

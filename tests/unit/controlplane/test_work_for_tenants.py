@@ -11,16 +11,16 @@ import pytest
 
 from sandpool.controlplane import garbage_collection as collect
 from sandpool.controlplane.api import LocalApi
-from sandpool.controlplane.garbage_collection import Collector
-from sandpool.controlplane.namespaces import NamespaceLife
+from sandpool.controlplane.garbage_collection import GarbageCollector
+from sandpool.controlplane.namespaces import NamespaceController
 from sandpool.controlplane.owner_graph import Node
 from sandpool.controlplane.store.record import Record
 from sandpool.kube.api import Batched
 from sandpool.model import kinds
 from sandpool.model.patches import merge_patch
-from support.local_objects import Bench, config_map
-from support.local_parts import quiet, running, until
-from support.manual_clock import ManualClock
+from support.api.local_objects import Bench, config_map
+from support.api.local_parts import quiet, running, until
+from support.clocks.manual_clock import ManualClock
 
 Body = dict[str, Any]
 
@@ -35,7 +35,7 @@ async def test_what_one_leaves_behind_is_not_collected_before_what_another_does(
         for index in range(number):
             left = config_map(f"c{index}", ownerReferences=[reference("nobody", "gone")])
             await b.create(kinds.CONFIG_MAPS, left, namespace)
-    async with running(Collector(b.store, b.objects, ManualClock())):
+    async with running(GarbageCollector(b.store, b.objects, ManualClock())):
         while b.names_of(kinds.CONFIG_MAPS, "modest"):
             await asyncio.sleep(0)
         assert len(b.names_of(kinds.CONFIG_MAPS, "greedy")) > 500
@@ -45,15 +45,15 @@ async def test_what_one_leaves_behind_is_not_collected_before_what_another_does(
 async def test_an_owner_that_is_named_a_thousand_times_is_read_once(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
-    def told(record: Record) -> Node:
+    def counted(record: Record) -> Node:
         read.append(record.key)
         return node_of(record)
 
-    node_of = collect.node_of
-    monkeypatch.setattr(collect, "node_of", told)
+    node_of = collect.node_of  # type: ignore[attr-defined]
+    monkeypatch.setattr(collect, "node_of", counted)
     owner = await b.create(kinds.CONFIG_MAPS, config_map("owner"))
     uid = owner["metadata"]["uid"]
-    async with running(Collector(b.store, b.objects, ManualClock())):
+    async with running(GarbageCollector(b.store, b.objects, ManualClock())):
         named = [reference("owner", uid, controller=False), *(reference("owner", f"u{index}") for index in range(1000))]
         await b.create(kinds.CONFIG_MAPS, config_map("owned", ownerReferences=named))
         await until(lambda: len(b.get(kinds.CONFIG_MAPS, "owned")["metadata"]["ownerReferences"]) == 1)
@@ -75,7 +75,7 @@ async def test_what_a_web_of_owners_costs(b: Bench) -> None:
         nonlocal calls
         calls += event == "call" and "/sandpool/controlplane/" in frame.f_code.co_filename
 
-    async with running(Collector(b.store, b.objects, ManualClock())):
+    async with running(GarbageCollector(b.store, b.objects, ManualClock())):
         sys.setprofile(profile)
         try:
             for _ in range(400):
@@ -171,7 +171,7 @@ async def test_a_namespace_begins_while_a_full_one_ends(b: Bench) -> None:
     await b.create(kinds.NAMESPACES, {"metadata": {"name": "greedy"}})
     for index in range(1000):
         await b.create(kinds.CONFIG_MAPS, config_map(f"c{index}"), "greedy")
-    async with running(NamespaceLife(b.store, b.objects, ManualClock())):
+    async with running(NamespaceController(b.store, b.objects, ManualClock())):
         await quiet(b.store)
         await b.delete(kinds.NAMESPACES, "greedy")
         while len(b.names_of(kinds.CONFIG_MAPS, "greedy")) == 1000:
@@ -187,7 +187,7 @@ async def test_what_holds_a_namespace_is_told_in_few_words(b: Bench) -> None:
     await b.create(kinds.NAMESPACES, {"metadata": {"name": "greedy"}})
     held = [f"example.com/f{index:04d}" for index in range(3000)]
     await b.create(kinds.CONFIG_MAPS, config_map("c", finalizers=held), "greedy")
-    async with running(NamespaceLife(b.store, b.objects, ManualClock())):
+    async with running(NamespaceController(b.store, b.objects, ManualClock())):
         await b.delete(kinds.NAMESPACES, "greedy")
         await until(lambda: "conditions" in b.get(kinds.NAMESPACES, "greedy")["status"])
     said = {one["type"]: one["message"] for one in b.get(kinds.NAMESPACES, "greedy")["status"]["conditions"]}

@@ -11,7 +11,7 @@ from sandpool.install.first_pool import NO_POOLS, STANDARD, FirstPools, make_poo
 from sandpool.kube.errors import NotFound
 from sandpool.model.kinds import POOLS, TEMPLATES, raw
 from sandpool.model.patches import merge_patch
-from support.local_objects import bench
+from support.api.local_objects import bench
 
 
 @pytest.fixture

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.kube.config import Config
+from sandpool.kube.config import Config, load_in_cluster
 from sandpool.kube.errors import ConfigError
-from sandpool.kube.incluster import load_in_cluster
 
 ENV = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 

@@ -13,12 +13,11 @@ from sandpool.base.clock import SystemClock
 from sandpool.controlplane.api import LocalApi
 from sandpool.controlplane.namespaces import ensure_namespaces
 from sandpool.controlplane.objects.objects import Objects
-from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.log import MemoryLog
 from sandpool.controlplane.store.store import Store
 from sandpool.kube.api import Api
 from sandpool.kube.errors import AlreadyExists, NotFound
-from sandpool.kube.metered import Counted
-from sandpool.kube.traced import Narrated
+from sandpool.kube.interceptors import Metered, Traced
 from sandpool.model.kinds import CONFIG_MAPS, POOLS
 from sandpool.model.patches import merge_patch
 
@@ -43,7 +42,7 @@ async def test_every_call_is_told_with_its_outcome(inner: Api) -> None:
         told.append((verb, resource, outcome))
         seconds.append(took)
 
-    api = Counted(inner, SystemClock(), hear)
+    api = Metered(inner, SystemClock(), hear)
     made = await api.create(POOLS, POOL, "default")
     with pytest.raises(AlreadyExists):
         await api.create(POOLS, POOL, "default")
@@ -72,7 +71,7 @@ async def test_every_call_is_told_with_its_outcome(inner: Api) -> None:
 async def test_a_call_that_never_began_leaves_nothing_behind(inner: Api) -> None:
     """Its task was cancelled before its first step: no call further down was made that nobody would await."""
     told: list[str] = []
-    api = Narrated(Counted(inner, SystemClock(), lambda verb, *_: told.append(verb)))
+    api = Traced(Metered(inner, SystemClock(), lambda verb, *_: told.append(verb)))
     task = asyncio.create_task(api.delete(POOLS, "p", "default"))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

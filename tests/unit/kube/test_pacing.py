@@ -66,7 +66,7 @@ class Server:
             now, sent, served = heapq.heappop(ends)
             busy = 2 * flying >= pacer.view.allowed(now)
             outcome = Outcome.SERVED if served else Outcome.THROTTLED
-            pacer.hear("patch x", outcome, sent=sent, now=now, busy=busy, retry_after=1)
+            pacer.record("patch x", outcome, sent=sent, now=now, busy=busy, retry_after=1)
             flying -= 1
             if served:
                 working -= 1
@@ -129,7 +129,7 @@ def test_what_does_not_get_better_with_fewer_writes_is_no_reason_to_send_fewer(s
         while len(flying) < pacer.view.allowed(now):
             heapq.heappush(flying, (now + (0.005 if random.random() < 0.1 else random.expovariate(10)), now))
         now, sent = heapq.heappop(flying)
-        pacer.hear("patch x", Outcome.SERVED, sent=sent, now=now, busy=True)
+        pacer.record("patch x", Outcome.SERVED, sent=sent, now=now, busy=True)
     assert pacer.view.limit > 40
 
 
@@ -147,7 +147,7 @@ def test_a_429_halves_it() -> None:
 def test_a_write_that_is_refused_while_others_are_served_is_counted_and_teaches_nothing() -> None:
     pacer = Pacer(BOUNDS)
     before = pacer.view
-    pacer.hear("patch x", Outcome.THROTTLED, sent=0.0, now=1.0, busy=True, retry_after=1, own=True)
+    pacer.record("patch x", Outcome.THROTTLED, sent=0.0, now=1.0, busy=True, retry_after=1, own=True)
     assert (pacer.throttled, pacer.view) == (1, before)
 
 
@@ -231,7 +231,7 @@ def test_kinds_have_floors_of_their_own() -> None:
     for _ in range(250):
         for kind, seconds in (("create pods", 0.1), ("patch sandboxes", 0.01)):
             now += seconds
-            pacer.hear(kind, Outcome.SERVED, sent=now - seconds, now=now, busy=True)
+            pacer.record(kind, Outcome.SERVED, sent=now - seconds, now=now, busy=True)
     assert pacer.view.limit == 50
 
 

@@ -6,14 +6,15 @@ import asyncio
 
 import pytest
 
+from sandpool.kube.api import Call
 from sandpool.kube.errors import NotFound
-from sandpool.kube.traced import Narrated
+from sandpool.kube.interceptors import Traced
 from sandpool.model.kinds import CONFIG_MAPS
 from sandpool.model.patches import merge_patch
 from sandpool.telemetry.reconcile_history import noting
-from support.flaky_api import FlakyApi
-from support.loop_cluster import a_cluster
-from support.span_recorder import SpanRecorder
+from support.api.flaky_api import FlakyApi
+from support.api.span_recorder import SpanRecorder
+from support.simulated.loop_cluster import a_cluster
 
 BODY = {"metadata": {"name": "a"}, "data": {"x": "1"}}
 
@@ -21,7 +22,7 @@ BODY = {"metadata": {"name": "a"}, "data": {"x": "1"}}
 async def test_every_call_is_noted_with_what_came_of_it() -> None:
     spans = SpanRecorder()
     async with a_cluster() as api:
-        told = Narrated(api, spans)
+        told = Traced(api, spans)
         with noting() as notes:
             made = await told.create(CONFIG_MAPS, BODY, "default")
             await told.patch(CONFIG_MAPS, "a", merge_patch({"data": {"x": "2"}}), "default")
@@ -50,7 +51,7 @@ async def test_every_call_is_noted_with_what_came_of_it() -> None:
 async def test_names_that_the_server_makes() -> None:
     async with a_cluster() as api:
         with noting() as notes:
-            await Narrated(api).create(CONFIG_MAPS, {"metadata": {"generateName": "a-"}}, "default")
+            await Traced(api).create(CONFIG_MAPS, {"metadata": {"generateName": "a-"}}, "default")
     assert notes == ["wrote create configmaps/a-"]
 
 
@@ -58,15 +59,13 @@ async def test_a_write_that_was_cut_off_was_tried() -> None:
     hang = asyncio.Event()
 
     class Slow(FlakyApi):
-        async def patch(self, *args: object, **more: object) -> object:  # type: ignore[override]
+        async def send(self, call: Call) -> object:
             await hang.wait()
             raise AssertionError
 
     async with a_cluster() as api:
         with noting() as notes:
-            task = asyncio.create_task(
-                Narrated(Slow(api)).patch(CONFIG_MAPS, "a", merge_patch({}), "default")  # type: ignore[arg-type]
-            )
+            task = asyncio.create_task(Traced(Slow(api)).patch(CONFIG_MAPS, "a", merge_patch({}), "default"))
             await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandpool.load.bootstrap import Ratio, ratio_of_medians
-from sandpool.load.compare import compare, comparison_table, read_run, read_side
+from sandpool.load.compare import Ratio, compare, comparison_table, ratio_of_medians, read_run, read_side
 from sandpool.load.errors import LoadError
 from sandpool.load.record import ClaimRecord, RunHeader, write_lines
 

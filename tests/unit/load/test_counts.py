@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from sandpool.load.audit import AuditedRequest, AuditLog
-from sandpool.load.counts import FAMILIES, Page, count, count_audit, is_aside, kind
+from sandpool.load.counts import FAMILIES, Page, count, count_audit, increase, is_aside, kind, read_samples
 from sandpool.load.errors import LoadError
-from sandpool.load.samples import increase, read_samples
 from sandpool.telemetry.metrics import Metrics
 
 KUBE = """

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sandpool.load.order import Inversions, inversions
 from sandpool.load.record import ClaimRecord
+from sandpool.load.summary import Inversions, inversions
 
 
 def claim(name: str, created: int, served: int = 0, ready: float | None = None, pool: str = "p") -> ClaimRecord:

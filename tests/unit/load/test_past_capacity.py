@@ -11,18 +11,18 @@ import pytest
 
 from sandpool.base.clock import LoopClock
 from sandpool.kube.api import EventType
-from sandpool.kube.calls import Call
 from sandpool.kube.errors import NotFound, TooManyRequests
+from sandpool.kube.requests import HttpRequest
 from sandpool.load.arrivals import burst, constant
-from sandpool.load.bodies import ClaimBodies
 from sandpool.load.counts import Counts
 from sandpool.load.driver import Driver
+from sandpool.load.observed import decode_object
 from sandpool.load.record import ClaimRecord
-from sandpool.load.seen import decode_object
+from sandpool.load.stage import ClaimBodies
 from sandpool.load.summary import Used, summarise
 from sandpool.load.work import Work
-from support.manual_clock import START
-from support.virtual_loop import run_virtually
+from support.clocks.manual_clock import START
+from support.clocks.virtual_loop import run_virtually
 
 
 class Paced:
@@ -36,7 +36,7 @@ class Paced:
         self.posts = 0
         self.claims: dict[str, None] = {}
 
-    async def send(self, call: Call) -> bytes:
+    async def send(self, call: HttpRequest) -> bytes:
         now = asyncio.get_running_loop().time()
         if call.method == "DELETE":
             name = call.target.rpartition("/")[2]
@@ -62,7 +62,7 @@ class Paced:
 def driving(server: Paced, work: Work, width: int, then: Callable[[Driver], Awaitable[None]]) -> None:
     async def main() -> None:
         line: tuple[object, ...] = (server, server)
-        driver = Driver(*line, ClaimBodies("default", "r"), LoopClock(START), work, width, "default")  # type: ignore[arg-type]
+        driver = Driver(*line, ClaimBodies("default", "r"), LoopClock(START), work, width, "default")  # type: ignore[arg-type, call-arg]
         server.driver = driver
         await then(driver)
 
@@ -150,7 +150,7 @@ def test_a_post_that_is_never_answered_has_failed_and_those_behind_it_were_not_s
 @pytest.mark.parametrize("answers", [1, 2])
 def test_a_429_that_comes_too_late_is_a_failure_and_is_not_followed(answers: int) -> None:
     class Late(Paced):
-        async def send(self, call: Call) -> bytes:
+        async def send(self, call: HttpRequest) -> bytes:
             if call.method == "DELETE":
                 raise NotFound("x")
             self.posts += 1

@@ -32,8 +32,20 @@ def test_the_rate_rises_until_a_step_breaks_then_the_edge_is_halved() -> None:
     while (rate := next_rate(steps, RAMP)) is not None:
         tried.append(rate)
         steps.append(step(rate, held=rate <= 530))
-    assert tried == [100, 200, 400, 800, 600, 500, 550]
+    assert tried == [100, 200, 400, 800, 800, 600, 600, 500, 550, 550]
     assert Climb(steps).highest == 500
+
+
+def test_a_step_that_holds_when_it_is_repeated_does_not_end_the_climb() -> None:
+    steps: list[Step] = []
+    tried = []
+    while (rate := next_rate(steps, RAMP)) is not None:
+        stalled = rate in (200, 600) and rate not in tried
+        tried.append(rate)
+        steps.append(step(rate, held=rate <= 600 and not stalled))
+    assert tried == [100, 200, 200, 400, 800, 800, 600, 600, 700, 700, 650, 650]
+    assert Climb(steps).highest == 600
+    assert Climb(steps[:3]).limited_by.startswith("nothing"), "what was held in the end did not limit"
 
 
 def test_a_first_step_that_breaks_is_searched_below() -> None:
@@ -42,7 +54,7 @@ def test_a_first_step_that_breaks_is_searched_below() -> None:
     while (rate := next_rate(steps, RAMP)) is not None:
         tried.append(rate)
         steps.append(step(rate, held=rate <= 20))
-    assert tried == [100, 50, 25, 12.5]
+    assert tried == [100, 100, 50, 50, 25, 25, 12.5]
     assert Climb(steps).highest == 12.5
 
 
@@ -74,9 +86,9 @@ def test_what_ended_the_ramp_is_told(broken: Step, cause: str) -> None:
 
 
 def test_a_step_tells_its_p50_too() -> None:
-    told = judge(5, measured(0.05), RAMP).told()
-    assert (told["p50_ms"], told["p99_ms"], told["held"]) == (50.0, 50.0, True)
-    none = judge(5, Measured([ClaimRecord(name="a", error="x")], Counts(), Used(0.1, 1.0)), RAMP).told()
+    as_dict = judge(5, measured(0.05), RAMP).as_dict()
+    assert (as_dict["p50_ms"], as_dict["p99_ms"], as_dict["held"]) == (50.0, 50.0, True)
+    none = judge(5, Measured([ClaimRecord(name="a", error="x")], Counts(), Used(0.1, 1.0)), RAMP).as_dict()
     assert (none["p50_ms"], none["p99_ms"], none["held"]) == (None, None, False)
 
 
@@ -103,20 +115,20 @@ async def test_a_climb_measures_each_rate_for_as_long_as_it_is_held() -> None:
         return measured(0.05 if len(arrivals) < 350 else 0.2)
 
     found = await climb(measure, Ramp(start=100, p99=0.1, hold=2, factor=2, refine=1), lambda phase: None)
-    assert asked == [200, 400, 300]
+    assert asked == [200, 400, 400, 300]
     assert found.highest == 150
     assert found.best is not None
     assert found.best.records[0].ready == 0.05
 
 
 def test_a_claim_that_was_turned_away_is_no_error_and_its_step_is_not_held() -> None:
-    told, unsent = (
+    as_dict, unsent = (
         ClaimRecord(name="a", sent=0.1, throttled=1, turned_away=True),
         ClaimRecord(name="b", turned_away=True),
     )
-    found = judge(5, Measured([told, unsent], Counts(), Used(0.1, 1.0)), RAMP)
+    found = judge(5, Measured([as_dict, unsent], Counts(), Used(0.1, 1.0)), RAMP)
     assert (found.held, found.errors, found.turned_away, found.not_sent) == (False, 0, 2, 1)
-    assert (found.told()["turned_away"], found.told()["not_sent"]) == (2, 1)
+    assert (found.as_dict()["turned_away"], found.as_dict()["not_sent"]) == (2, 1)
 
 
 async def test_past_what_was_held_so_many_times_as_much_is_offered() -> None:
@@ -135,10 +147,10 @@ async def test_past_what_was_held_so_many_times_as_much_is_offered() -> None:
     found = await climb(measure, ramp, lambda said: None)
     assert found.highest == 100
     assert [count for count, _ in offered[-2:]] == [600, 1500]
-    told = [past.told() for past in found.past]
-    assert [(past["times"], past["rate"]) for past in told] == [(2.0, 200.0), (5.0, 500.0)]
-    assert all(0.95 <= past["of_capacity"] <= 1.05 for past in told)
-    assert all(past["warm_fraction"] == 1.0 and not past["failed_admitted"] for past in told)
+    as_dict = [past.as_dict() for past in found.past]
+    assert [(past["times"], past["rate"]) for past in as_dict] == [(2.0, 200.0), (5.0, 500.0)]
+    assert all(0.95 <= past["of_capacity"] <= 1.05 for past in as_dict)
+    assert all(past["warm_fraction"] == 1.0 and not past["failed_admitted"] for past in as_dict)
 
 
 async def test_where_nothing_was_held_nothing_more_is_offered() -> None:

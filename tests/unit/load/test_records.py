@@ -9,12 +9,12 @@ import pytest
 
 from sandpool.kube.api import EventType
 from sandpool.load.arrivals import Arrival
-from sandpool.load.bodies import ClaimBodies
 from sandpool.load.counts import Counts
 from sandpool.load.errors import LoadError
 from sandpool.load.machine import conditions, is_durable, usage
+from sandpool.load.observed import decode_object
 from sandpool.load.record import ClaimRecord, PoolLevel, RunHeader, read_lines, read_trace, write_lines
-from sandpool.load.seen import decode_object
+from sandpool.load.stage import ClaimBodies
 from sandpool.load.summary import Used, held, summarise, waiting
 from sandpool.load.warmth import Warmth, is_warm
 from sandpool.model.labels import LAUNCH_TYPE, WARM_POOL
@@ -103,7 +103,7 @@ def test_waiting_and_held_over_time() -> None:
 def test_raw_lines_are_read_as_they_were_written_and_unknown_kinds_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "raw"
     lines = [RunHeader(result={"claims": 1}), *a_run(), PoolLevel(at=0.5, ready=3)]
-    write_lines(path, lines)
+    write_lines(path, lines)  # type: ignore[arg-type]
     path.write_text('{"kind": "later", "x": 1}\n\n' + path.read_text())
     assert list(read_lines(path)) == lines
 

@@ -10,9 +10,9 @@ import pytest
 
 from sandpool.load.counts import Counts
 from sandpool.load.driver import Tally
+from sandpool.load.page.figures import linear, logarithmic
 from sandpool.load.page.page import page
-from sandpool.load.page.scales import linear, logarithmic
-from sandpool.load.progress import told
+from sandpool.load.progress import tally_text
 from sandpool.load.record import ClaimRecord
 from sandpool.load.summary import Used, summarise
 from sandpool.load.table import table
@@ -184,10 +184,10 @@ def test_axes_hold_their_values_between_round_ticks() -> None:
 
 
 def test_progress_says_only_what_there_is() -> None:
-    assert told(Tally()) == ""
-    assert told(Tally(planned=10, sent=5, ready=3)) == "3 of 10 ready, 5 sent"
+    assert tally_text(Tally()) == ""
+    assert tally_text(Tally(planned=10, sent=5, ready=3)) == "3 of 10 ready, 5 sent"
     assert (
-        told(Tally(planned=10, sent=5, ready=3, failed=1, throttled=2))
+        tally_text(Tally(planned=10, sent=5, ready=3, failed=1, throttled=2))
         == "3 of 10 ready, 5 sent, 1 failed, 2 throttled"
     )
 
@@ -196,8 +196,8 @@ def test_claims_that_waited_in_vain_are_told_apart_from_failures() -> None:
     away = [ClaimRecord(name=f"x{n}", sent=0.1, throttled=1, turned_away=True) for n in range(3)]
     unsent = [ClaimRecord(name=f"y{n}", turned_away=True) for n in range(40)]
     text = table(result([*records(), *away, *unsent]), [])
-    assert "200 of 243 ready, 3 times told to come back later (429)\n" in text
-    assert "43 waited until their time was over and were not taken in" in text
+    assert "200 of 243 ready, 3 times throttled (429)\n" in text
+    assert "43 were not admitted within their timeout" in text
     assert "40 of them were not sent: all connections waited for answers" in text
     assert "failed" not in text
     assert "not sent" not in table(result([*records(), *away]), [])

@@ -12,13 +12,13 @@ import pytest
 
 from sandpool.base.clock import SystemClock
 from sandpool.kube.api import EventType
-from sandpool.kube.calls import Call
-from sandpool.load import files
+from sandpool.kube.requests import HttpRequest
+from sandpool.load import router_work
 from sandpool.load.arrivals import burst
-from sandpool.load.bodies import ClaimBodies
 from sandpool.load.driver import Driver
-from sandpool.load.files import LARGEST, MEMORY, RouterFiles, at_once, content
-from sandpool.load.seen import decode_object
+from sandpool.load.observed import decode_object
+from sandpool.load.router_work import LARGEST, MEMORY, RouterFiles, at_once, content
+from sandpool.load.stage import ClaimBodies
 from sandpool.load.work import Work
 from sandpool.sdk.errors import CommandError, FileError, FileNotFound
 
@@ -31,7 +31,7 @@ class Server:
     def __init__(self, log: list[str]) -> None:
         self._log = log
 
-    async def send(self, call: Call) -> bytes:
+    async def send(self, call: HttpRequest) -> bytes:
         if call.method == "DELETE":
             self._log.append("release")
             return b"{}"
@@ -143,7 +143,7 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> type[Disk]:
     made = type("Made", (Disk,), {"kept": {"other": content("other", 5000)}})
-    monkeypatch.setattr(files, "AsyncFiles", made)
+    monkeypatch.setattr(router_work, "AsyncFiles", made)
     return made
 
 

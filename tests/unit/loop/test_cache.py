@@ -10,12 +10,21 @@ import msgspec
 
 from sandpool.kube.api import Event, EventType
 from sandpool.loop.cache import Cache
-from sandpool.loop.index import controller_of, label_of, namespace_of, owners_of
-from sandpool.model.metadata import Key, Metadata, OwnerReference, PartialObject, Revision, Uid
+from sandpool.loop.index import controller_of, namespace_of
+from sandpool.model.metadata import Key, Metadata, Object, OwnerReference, PartialObject, Revision, Uid
 from sandpool.model.resource import Resource
 
 THINGS: Resource[PartialObject] = Resource("test", "v1", "things", "Thing", PartialObject)
 A = Key("ns", "a")
+
+
+def colour_of(obj: Object) -> tuple[str, ...]:
+    value = obj.metadata.labels.get("colour")
+    return () if value is None else (value,)
+
+
+def owners_of(obj: Object) -> tuple[Uid, ...]:
+    return tuple(owner.uid for owner in obj.metadata.owner_references)
 
 
 def thing(
@@ -51,7 +60,7 @@ def event(obj: PartialObject, type_: EventType = EventType.MODIFIED) -> Event[Pa
 def recorded(cache: Cache[PartialObject]) -> list[tuple[int | None, int | None]]:
     """The steps that a subscriber sees, as pairs of revisions."""
     steps: list[tuple[int | None, int | None]] = []
-    cache.subscribe(lambda old, new: steps.append((old and old.metadata.revision, new and new.metadata.revision)))
+    cache.subscribe(lambda old, new: steps.append((old and old.metadata.revision, new and new.metadata.revision)))  # type: ignore[arg-type]
     return steps
 
 
@@ -60,7 +69,7 @@ def test_an_answer_is_seen_at_once_and_its_event_changes_nothing() -> None:
     cache.replace([thing(1)], Revision(1))
     steps = recorded(cache)
     answer = thing(2, colour="blue")
-    cache.learn(answer)
+    cache.upsert(answer)
     assert cache.get(A) is answer
     assert cache.revision == 1
     cache.apply(event(thing(2, colour="blue")))
@@ -74,7 +83,7 @@ def test_an_answer_that_comes_after_its_event_changes_nothing() -> None:
     cache.replace([], Revision(1))
     cache.apply(event(thing(2), EventType.ADDED))
     cache.apply(event(thing(3), EventType.DELETED))
-    cache.learn(thing(2))
+    cache.upsert(thing(2))
     assert cache.get(A) is None
 
 
@@ -94,8 +103,8 @@ def test_an_event_said_twice_does_not_bring_back_what_is_gone() -> None:
 def test_a_relist_keeps_what_is_newer_than_it() -> None:
     cache = Cache(THINGS)
     cache.replace([thing(1), thing(2, "b")], Revision(2))
-    cache.learn(thing(7))
-    cache.learn(thing(8, "c"))
+    cache.upsert(thing(7))
+    cache.upsert(thing(8, "c"))
     cache.replace([thing(4)], Revision(5))
     assert {obj.metadata.name: obj.metadata.revision for obj in cache} == {"a": 7, "c": 8}
 
@@ -113,9 +122,9 @@ def test_a_failed_delete_is_rolled_back() -> None:
     obj = thing(1)
     cache.replace([obj], Revision(1))
     steps = recorded(cache)
-    assert cache.doom(A, obj.metadata.uid)
+    assert cache.mark_deleting(A, obj.metadata.uid)
     assert cache.leaving(obj)
-    cache.spare(obj.metadata.uid)
+    cache.unmark_deleting(obj.metadata.uid)
     assert not cache.leaving(obj)
     assert steps == [(None, 1)]
 
@@ -124,22 +133,22 @@ def test_a_delete_is_seen_at_once_and_older_events_do_not_bring_the_object_back(
     cache = Cache(THINGS)
     cache.replace([thing(1)], Revision(1))
     steps = recorded(cache)
-    cache.doom(A, Uid("a"))
+    cache.mark_deleting(A, Uid("a"))
     cache.gone(A, Uid("a"))
     assert cache.get(A) is None
     cache.apply(event(thing(2)))  # somebody's update, before our delete
     assert cache.get(A) is None
     cache.apply(event(thing(3), EventType.DELETED))
     assert steps == [(None, 1), (1, None)]
-    assert not cache._tombstones
+    assert not cache.tombstones
 
 
 def test_an_object_created_anew_under_its_name_is_another_object() -> None:
     cache = Cache(THINGS)
     cache.replace([thing(1, uid="old")], Revision(1))
-    cache.doom(A, Uid("old"))
+    cache.mark_deleting(A, Uid("old"))
     cache.gone(A, Uid("old"))
-    cache.learn(thing(5, uid="new"))
+    cache.upsert(thing(5, uid="new"))
     cache.apply(event(thing(3, uid="old")))
     cache.apply(event(thing(4, uid="old"), EventType.DELETED))
     shown = cache.get(A)
@@ -152,15 +161,15 @@ def test_taking_over_a_name_tells_of_the_end_first() -> None:
     cache = Cache(THINGS)
     cache.replace([thing(1, uid="old")], Revision(1))
     steps = recorded(cache)
-    cache.learn(thing(5, uid="new"))
+    cache.upsert(thing(5, uid="new"))
     assert steps == [(None, 1), (1, None), (None, 5)]
 
 
 def test_doom_of_an_unknown_uid_is_refused() -> None:
     cache = Cache(THINGS)
     cache.replace([thing(1, uid="old")], Revision(1))
-    assert not cache.doom(A, Uid("other"))
-    assert not cache.doom(Key("ns", "b"), Uid("old"))
+    assert not cache.mark_deleting(A, Uid("other"))
+    assert not cache.mark_deleting(Key("ns", "b"), Uid("old"))
 
 
 def test_a_list_older_than_the_watch_means_that_the_server_went_back() -> None:
@@ -181,9 +190,9 @@ def test_a_partial_cache_lets_go_of_what_leaves_its_scope() -> None:
     cache = Cache(THINGS, holds=lambda obj: obj.metadata.labels["colour"] == "red")
     cache.replace([thing(1)], Revision(1))
     steps = recorded(cache)
-    cache.learn(thing(2, colour="blue"))
+    cache.upsert(thing(2, colour="blue"))
     assert cache.get(A) is None
-    cache.learn(thing(4))
+    cache.upsert(thing(4))
     cache.apply(event(thing(2, colour="blue"), EventType.DELETED))
     cache.apply(event(thing(4), EventType.ADDED))
     assert steps == [(None, 1), (1, None), (None, 4)]
@@ -191,9 +200,9 @@ def test_a_partial_cache_lets_go_of_what_leaves_its_scope() -> None:
 
 def test_indexes_follow_every_change_and_cost_no_copies() -> None:
     cache = Cache(THINGS)
-    early = cache.index(label_of("colour"))
+    early = cache.index(colour_of)
     cache.replace([thing(1, owners=("p", "q")), thing(2, "b", colour="blue", owners=("p",))], Revision(2))
-    late, controllers, owners = cache.index(label_of("colour")), cache.index(controller_of), cache.index(owners_of)
+    late, controllers, owners = cache.index(colour_of), cache.index(controller_of), cache.index(owners_of)
     for index in (early, late):
         assert [obj.metadata.name for obj in index.get("red")] == ["a"]
     cache.apply(event(thing(3, colour="blue", owners=("q",))))
@@ -216,7 +225,7 @@ def test_who_asks_for_the_same_index_shares_it() -> None:
 
 def test_an_index_holds_one_object_as_itself_and_several_by_key() -> None:
     cache = Cache(THINGS)
-    colours = cache.index(label_of("colour"))
+    colours = cache.index(colour_of)
     cache.replace([thing(1)], Revision(1))
     assert list(colours.get("red")) == [cache.get(A)]
     cache.apply(event(thing(2)))
@@ -238,7 +247,7 @@ async def test_reached_waits_for_the_watch_not_for_answers() -> None:
     cache.replace([], Revision(1))
     await cache.reached(Revision(1))
     waiting = asyncio.create_task(cache.reached(Revision(5)))
-    cache.learn(thing(5))
+    cache.upsert(thing(5))
     cache.apply(event(thing(4, "b"), EventType.ADDED))
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -283,6 +292,6 @@ def test_an_answer_told_again_is_not_taken_for_news_where_less_than_it_is_kept()
 
     cache = Cache(THINGS, keep=keep)
     cache.replace([], Revision(1))
-    cache.learn(thing(2))
+    cache.upsert(thing(2))
     cache.apply(event(thing(2), EventType.ADDED))
     assert len(kept) == 1

@@ -27,19 +27,17 @@ from sandpool.kube.errors import (
     Unavailable,
     Unreachable,
 )
-from sandpool.kube.lanes import Lane, present_lane
+from sandpool.kube.priority import Priority, UrgentWork, current_priority
 from sandpool.loop.cache import Cache
 from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.errors import Terminal, Unobserved
 from sandpool.loop.outcome import Arm, Done, OutOfTime, classify
-from sandpool.loop.queue import Priority
-from sandpool.loop.rush import Rush
 from sandpool.model.core import ConfigMap
 from sandpool.model.kinds import CONFIG_MAPS
 from sandpool.model.metadata import Key, Metadata, Revision, Uid
 from sandpool.telemetry.metrics import OUTCOMES, Metrics
-from sandpool.telemetry.reconcile_history import Story, note
-from support.loop_cluster import START
+from sandpool.telemetry.reconcile_history import ReconcileHistory, note
+from support.simulated.loop_cluster import START
 
 pytestmark = pytest.mark.looptime
 
@@ -52,7 +50,7 @@ class Bench:
     def __init__(self, script: list[Any], limits: Limits = Limits(workers=2)) -> None:
         self.clock = LoopClock(START)
         self.metrics = Metrics()
-        self.story = Story()
+        self.story = ReconcileHistory()
         self.script = script
         self.ran: list[tuple[str, float]] = []
         self.controller: Controller[str] = Controller(
@@ -139,7 +137,7 @@ async def test_a_moment_that_the_wall_clock_jumps_over_is_not_missed() -> None:
 
     async def meanwhile() -> None:
         await asyncio.sleep(100)
-        bench.clock._start += timedelta(hours=9)
+        bench.clock.jump(timedelta(hours=9))
 
     await bench.run(200, meanwhile)
     assert bench.moments == [0, 120], "at the next look at the clock"
@@ -151,7 +149,7 @@ async def test_a_moment_that_came_nearer_is_met() -> None:
 
     async def meanwhile() -> None:
         await asyncio.sleep(100)
-        bench.clock._start += timedelta(seconds=500)
+        bench.clock.jump(timedelta(seconds=500))
 
     await bench.run(2000, meanwhile)
     assert bench.moments == [0, 500], "and not at 1000"
@@ -240,25 +238,25 @@ async def test_what_a_namespace_that_ends_refuses_is_not_tried_again() -> None:
     assert bench.count("terminal") == 1
 
 
-async def test_calls_take_the_lane_of_their_key() -> None:
+async def test_calls_have_the_priority_of_their_key() -> None:
     """Also in tasks that a reconcile starts; and whoever comes next is not in it by mistake."""
-    lanes: list[tuple[Lane, Lane]] = []
+    lanes: list[tuple[Priority, Priority]] = []
 
     async def look() -> Done:
-        lanes.append((present_lane(), await asyncio.create_task(_lane())))
+        lanes.append((current_priority(), await asyncio.create_task(_lane())))
         return Done()
 
     bench = Bench([look] * 3, Limits(workers=1))
-    for key, priority in (("a", Priority.SECOND), ("b", Priority.FIRST), ("c", Priority.SECOND)):
+    for key, priority in (("a", Priority.BACKGROUND), ("b", Priority.URGENT), ("c", Priority.BACKGROUND)):
         bench.controller.wake(key, "test", priority)
     await bench.run(10)
     assert [key for key, _ in bench.ran] == ["b", "a", "c"]
-    assert lanes == [(Lane.CLAIMS,) * 2, (Lane.REFILL,) * 2, (Lane.REFILL,) * 2]
-    assert present_lane() is Lane.CLAIMS
+    assert lanes == [(Priority.URGENT,) * 2, (Priority.BACKGROUND,) * 2, (Priority.BACKGROUND,) * 2]
+    assert current_priority() is Priority.URGENT
 
 
-async def _lane() -> Lane:
-    return present_lane()
+async def _lane() -> Priority:
+    return current_priority()
 
 
 async def test_unobserved_waits_for_the_revision_and_for_nothing_else() -> None:
@@ -368,7 +366,7 @@ async def test_priority_comes_from_the_trigger_and_stays_with_the_key() -> None:
         cache,
         lambda obj: [obj.metadata.name],
         reduce=lambda obj: obj.data,
-        priority=lambda obj: Priority.FIRST if obj.metadata.labels["owner"] == "claim" else Priority.SECOND,
+        priority=lambda obj: Priority.URGENT if obj.metadata.labels["owner"] == "claim" else Priority.BACKGROUND,
     )
     cache.replace(
         [a_map("p1", 1, "pool"), a_map("p2", 2, "pool"), a_map("c1", 3, "claim"), a_map("c2", 4, "claim")], Revision(4)
@@ -439,7 +437,7 @@ async def test_the_same_key_is_never_reconciled_twice_at_once() -> None:
         return Done()
 
     controller: Controller[str] = Controller(
-        "test", reconcile, LoopClock(START), Metrics(), Story(), Limits(workers=16)
+        "test", reconcile, LoopClock(START), Metrics(), ReconcileHistory(), Limits(workers=16)
     )
 
     async def storm() -> None:
@@ -480,7 +478,7 @@ async def test_a_reconcile_that_turns_its_cancellation_into_something_else_still
                 raise
         return Done()
 
-    controller: Controller[str] = Controller("test", reconcile, LoopClock(START), Metrics(), Story())
+    controller: Controller[str] = Controller("test", reconcile, LoopClock(START), Metrics(), ReconcileHistory())
     controller.wake("k", "test")
     running = asyncio.create_task(controller.run())
     await asyncio.sleep(1)
@@ -506,22 +504,22 @@ async def test_a_key_that_wakes_itself_lets_others_have_their_turn() -> None:
     assert len(bench.ran) == 1001
 
 
-async def test_what_is_left_for_afterwards_is_the_same_reconcile_in_the_second_lane() -> None:
-    lanes: list[Lane] = []
+async def test_what_is_left_for_afterwards_is_the_same_reconcile_in_the_background() -> None:
+    lanes: list[Priority] = []
 
     async def first() -> Done:
-        lanes.append(present_lane())
+        lanes.append(current_priority())
         return Done(afterwards=True)
 
     async def rest() -> Done:
-        lanes.append(present_lane())
+        lanes.append(current_priority())
         return Done()
 
     bench = Bench([first, rest])
     bench.controller.wake("a", "user")
     await bench.run(1)
     assert [key for key, _ in bench.ran] == ["a", "a"]
-    assert lanes == [Lane.CLAIMS, Lane.REFILL]
+    assert lanes == [Priority.URGENT, Priority.BACKGROUND]
     (entry,) = bench.story.of(("test", "a"))
     assert (entry.trigger, entry.plan, entry.outcome) == ("user", "plan 1; plan 2", "done")
     assert (
@@ -532,11 +530,11 @@ async def test_what_is_left_for_afterwards_is_the_same_reconcile_in_the_second_l
 
 async def test_what_is_left_waits_until_others_are_done_and_joins_what_comes_meanwhile() -> None:
     bench = Bench([Done(afterwards=True)], Limits(workers=1))
-    bench.controller.share(rush := Rush())
-    rush.began()
+    bench.controller.share(urgent := UrgentWork())
+    urgent.began()
     bench.controller.wake("a", "user")
     asyncio.get_running_loop().call_later(0.5, bench.controller.wake, "a", "news")
-    asyncio.get_running_loop().call_later(0.7, rush.ended)
+    asyncio.get_running_loop().call_later(0.7, urgent.ended)
     await bench.run(1)
     assert [(key, round(at - bench.ran[0][1], 3)) for key, at in bench.ran] == [("a", 0.0), ("a", 0.5)]
     (entry,) = bench.story.of(("test", "a"))

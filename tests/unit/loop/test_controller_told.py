@@ -11,15 +11,15 @@ from sandpool.kube.errors import Conflict
 from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.outcome import Done
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.reconcile_history import Story
-from support.loop_cluster import START
-from support.span_recorder import SpanRecorder
+from sandpool.telemetry.reconcile_history import ReconcileHistory
+from support.api.span_recorder import SpanRecorder
+from support.simulated.loop_cluster import START
 
 pytestmark = pytest.mark.looptime
 
 
 async def test_a_span_ends_as_its_reconcile_does() -> None:
-    spans, story = SpanRecorder(), Story()
+    spans, story = SpanRecorder(), ReconcileHistory()
 
     async def reconcile(key: str) -> Done:
         with spans.span("patch"):

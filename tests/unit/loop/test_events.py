@@ -14,8 +14,8 @@ from sandpool.loop.events import EventRecorder, Kind, NullEvents, Restraint
 from sandpool.model.core import ConfigMap, Event
 from sandpool.model.kinds import CONFIG_MAPS, EVENTS
 from sandpool.telemetry.metrics import Metrics
-from support.flaky_api import FlakyApi
-from support.loop_cluster import START, a_cluster, put
+from support.api.flaky_api import FlakyApi
+from support.simulated.loop_cluster import START, a_cluster, put
 
 pytestmark = pytest.mark.looptime
 

@@ -12,8 +12,8 @@ from sandpool.loop.lease import SHORTEST, Elector, Terms, why_lost
 from sandpool.model.kinds import LEASES
 from sandpool.model.patches import merge_patch
 from sandpool.telemetry.metrics import Metrics
-from support.flaky_api import FlakyApi, nothing
-from support.loop_cluster import START, a_cluster, half
+from support.api.flaky_api import FlakyApi, nothing
+from support.simulated.loop_cluster import START, a_cluster, half
 
 pytestmark = pytest.mark.looptime
 

@@ -21,9 +21,9 @@ from sandpool.model.kinds import CONFIG_MAPS, LEASES, SECRETS
 from sandpool.model.metadata import Key
 from sandpool.model.patches import merge_patch
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.reconcile_history import Story
-from support.flaky_api import FlakyApi
-from support.loop_cluster import START, a_cluster, half, put
+from sandpool.telemetry.reconcile_history import ReconcileHistory
+from support.api.flaky_api import FlakyApi
+from support.simulated.loop_cluster import START, a_cluster, half, put
 
 pytestmark = pytest.mark.looptime
 
@@ -42,7 +42,7 @@ class Process:
         self.stop = asyncio.Event()
         self.cache: Cache[ConfigMap] = Cache(CONFIG_MAPS)
         self.secrets = Cache(SECRETS)
-        self.controller: Controller[Key] = Controller("maps", self.reconcile, clock, metrics, Story())
+        self.controller: Controller[Key] = Controller("maps", self.reconcile, clock, metrics, ReconcileHistory())
         self.controller.on(self.cache, lambda obj: [obj.metadata.key], reduce=lambda obj: obj.data)
         self.elector = Elector(
             self.api, clock, metrics, half, name="sandpool", namespace="default", identity=self.identity
@@ -227,7 +227,7 @@ async def test_prepare_comes_before_the_controllers() -> None:
         order.append(key)
         return Done()
 
-    controller: Controller[str] = Controller("c", reconcile, LoopClock(START), Metrics(), Story())
+    controller: Controller[str] = Controller("c", reconcile, LoopClock(START), Metrics(), ReconcileHistory())
     controller.wake("k", "test")
     stop = asyncio.Event()
     manager = Manager(Parts(controllers=[controller], prepare=prepare))

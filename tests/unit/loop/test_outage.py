@@ -9,7 +9,7 @@ import pytest
 
 from sandpool.kube.errors import InternalError, Unreachable
 from sandpool.loop.outage import EVERY, QUIET, Outage
-from support.manual_clock import ManualClock
+from support.clocks.manual_clock import ManualClock
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, Any]]]:

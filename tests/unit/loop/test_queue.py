@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 import pytest
 
 from sandpool.base.clock import LoopClock
-from sandpool.loop.queue import Priority, Queue
-from support.manual_clock import ManualClock
+from sandpool.kube.priority import Priority
+from sandpool.loop.queue import Queue
+from support.clocks.manual_clock import ManualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -44,12 +45,12 @@ def test_added_while_processed_comes_once_more_after_done() -> None:
     assert taken(queue) is None
 
 
-def test_first_lane_goes_first_and_a_raised_key_moves_up() -> None:
+def test_urgent_keys_go_first_and_a_raised_key_moves_up() -> None:
     queue, _ = a_queue()
-    queue.add("slow", Priority.SECOND)
-    queue.add("raised", Priority.SECOND)
-    queue.add("fast", Priority.FIRST)
-    queue.add("raised", Priority.FIRST)
+    queue.add("slow", Priority.BACKGROUND)
+    queue.add("raised", Priority.BACKGROUND)
+    queue.add("fast", Priority.URGENT)
+    queue.add("raised", Priority.URGENT)
     assert [taken(queue) for _ in range(4)] == ["fast", "raised", "slow", None]
 
 
@@ -57,17 +58,17 @@ def test_those_that_lead_come_in_the_order_that_is_said() -> None:
     queue, _ = a_queue()
     for key in "abcd":
         queue.add(key)
-    queue.add("later", Priority.SECOND)
+    queue.add("later", Priority.BACKGROUND)
     queue.lead(["d", "later", "unknown", "b"])
     assert [taken(queue) for _ in range(6)] == ["d", "b", "a", "c", "later", None]
 
 
-def test_parties_take_turns_in_each_lane() -> None:
-    queue: Queue[str] = Queue(ManualClock(), party=lambda key: key[0])
+def test_flows_take_turns_in_each_priority() -> None:
+    queue: Queue[str] = Queue(ManualClock(), flow=lambda key: key[0])
     for key in ("a1", "a2", "a3", "b1", "c1", "b2"):
         queue.add(key)
     for key in ("d1", "d2", "e1"):
-        queue.add(key, Priority.SECOND)
+        queue.add(key, Priority.BACKGROUND)
     queue.add("e1")  # moves up
     assert [taken(queue) for _ in range(4)] == ["a1", "b1", "c1", "e1"]
     queue.add("f1")
@@ -76,12 +77,12 @@ def test_parties_take_turns_in_each_lane() -> None:
     assert len(queue) == 0
 
 
-def test_second_lane_gets_every_other_turn_once_it_waited_long() -> None:
+def test_background_keys_get_every_other_turn_once_they_waited_long() -> None:
     queue, clock = a_queue()
     for n in range(4):
-        queue.add(f"slow{n}", Priority.SECOND)
+        queue.add(f"slow{n}", Priority.BACKGROUND)
     for n in range(4):
-        queue.add(f"fast{n}", Priority.FIRST)
+        queue.add(f"fast{n}", Priority.URGENT)
     assert taken(queue) == "fast0"
     clock.advance(2)
     assert [taken(queue) for _ in range(4)] == ["slow0", "fast1", "slow1", "fast2"]
@@ -118,7 +119,7 @@ def test_outdated_delays_do_not_pile_up() -> None:
     queue, clock = a_queue()
     for n in range(10_000):
         queue.add("a", after=20_000 - n)
-    assert len(queue._heap) < 200
+    assert queue.timers < 200
     clock.advance(10_001)
     assert taken(queue) == "a"
 
@@ -180,3 +181,50 @@ async def test_a_cancelled_taker_passes_its_turn_on() -> None:
     assert item.key == "a"
     with pytest.raises(asyncio.CancelledError):
         await first
+
+
+def shared(workers: int) -> Queue[str]:
+    return Queue(ManualClock(), flow=lambda key: key[:-2], workers=workers)
+
+
+def test_a_flow_leaves_workers_to_others() -> None:
+    queue = shared(16)
+    for number in range(20, 60):
+        queue.add(f"red{number}")
+    red = [taken(queue) for _ in range(13)]
+    assert red[11] is not None
+    assert red[12] is None, "twelve of sixteen"
+    queue.add("blue10")
+    queue.add("blue11", Priority.BACKGROUND)
+    assert [taken(queue) for _ in range(3)] == ["blue10", "blue11", None]
+    queue.done("blue10")
+    queue.done("blue11")
+    assert taken(queue) is None
+    queue.done("red20")
+    assert taken(queue) == "red32"
+    queue.shut_down()
+    assert taken(queue) == "red33", "nobody else comes"
+
+
+def test_every_flow_has_a_worker_while_one_is_free() -> None:
+    queue = shared(4)
+    for flow in "abcd":
+        for number in range(10, 20):
+            queue.add(f"{flow}{number}")
+    assert [taken(queue) for _ in range(5)] == ["a10", "b10", "c10", "d10", None]
+
+
+async def test_workers_that_found_nothing_for_their_flows_are_told_when_one_is_free() -> None:
+    queue = shared(16)
+    for number in range(20, 60):
+        queue.add(f"red{number}")
+    queue.add("blue10")
+    held = []
+    while (key := taken(queue)) is not None:
+        held.append(key)
+    takers = [asyncio.create_task(queue.take()) for _ in range(2)]
+    await asyncio.sleep(0)
+    for key in held[:5]:
+        queue.done(key)
+    found = await asyncio.gather(*takers)
+    assert all(item is not None for item in found)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandpool.base.clock import LoopClock
-from sandpool.controlplane.store.history import Remember
+from sandpool.controlplane.store.history import HistoryLimits
 from sandpool.kube.api import Event
 from sandpool.kube.errors import BadRequest, ConfigError, Forbidden, Gone, Refused, TooManyRequests
 from sandpool.loop.cache import Cache
@@ -17,8 +17,8 @@ from sandpool.loop.reflector import Pace, Reflector, Scope
 from sandpool.model.core import ConfigMap, Namespace
 from sandpool.model.kinds import CONFIG_MAPS, NAMESPACES
 from sandpool.telemetry.metrics import Metrics
-from support.flaky_api import FlakyApi, nothing
-from support.loop_cluster import START, a_cluster, half, put
+from support.api.flaky_api import FlakyApi, nothing
+from support.simulated.loop_cluster import START, a_cluster, half, put
 
 pytestmark = pytest.mark.looptime
 
@@ -62,17 +62,17 @@ async def test_it_knows_when_it_last_heard_of_its_resource() -> None:
     async with a_cluster() as api:
         now = asyncio.get_running_loop().time
         async with reflecting(api) as reflector:
-            assert reflector.heard == float("-inf")
+            assert reflector.last_contact == float("-inf")
             await reflector.cache.synced.wait()
-            assert reflector.heard == now()
+            assert reflector.last_contact == now()
             await asyncio.sleep(5)
             await put(api, "late")
             await asyncio.sleep(1)
-            assert 0.9 < now() - reflector.heard <= 1
+            assert 0.9 < now() - reflector.last_contact <= 1
             api.before = _down
             api.break_watches(Refused("gone"))
             await asyncio.sleep(100)
-            assert now() - reflector.heard > 99
+            assert now() - reflector.last_contact > 99
             assert isinstance(reflector.trouble, Refused)
 
 
@@ -98,7 +98,7 @@ async def test_a_broken_watch_resumes_without_a_list_and_without_repetition(erro
 
 
 async def test_a_forgotten_revision_leads_to_a_new_list() -> None:
-    async with a_cluster(window=5, remember=Remember(changes=4)) as api, reflecting(api) as reflector:
+    async with a_cluster(window=5, history_limits=HistoryLimits(changes=4)) as api, reflecting(api) as reflector:
         await put(api, "first")
         await reflector.cache.synced.wait()
         await asyncio.sleep(1)  # the watch is there, and waits
@@ -297,7 +297,7 @@ async def test_what_comes_together_is_taken_together(streaming: bool) -> None:
             super().apply_all(batch)
 
     async with a_cluster() as flaky:
-        api = flaky._api
+        api = flaky.inner
         await api.create(CONFIG_MAPS, {"metadata": {"name": "first"}}, "default")
         cache = Counting(CONFIG_MAPS)
         reflector = Reflector(api, cache, LoopClock(START), Metrics(), half, pace=Pace(streaming=streaming))

@@ -11,8 +11,6 @@ from sandpool.base.clock import LoopClock
 from sandpool.kube.api import Api, Preconditions
 from sandpool.kube.errors import Conflict, NotFound, Unreachable
 from sandpool.loop.cache import Cache
-from sandpool.loop.errors import Unobserved
-from sandpool.loop.gate import Gate
 from sandpool.loop.reflector import Reflector
 from sandpool.loop.writes import Writes
 from sandpool.model.core import ConfigMap
@@ -20,9 +18,8 @@ from sandpool.model.kinds import CONFIG_MAPS
 from sandpool.model.metadata import Key, Revision
 from sandpool.model.patches import json_patch, merge_patch
 from sandpool.telemetry.metrics import Metrics
-from support.flaky_api import FlakyApi, nothing
-from support.loop_cluster import START, a_cluster, half, put
-from support.manual_clock import ManualClock
+from support.api.flaky_api import FlakyApi, nothing
+from support.simulated.loop_cluster import START, a_cluster, half, put
 
 A = Key("default", "a")
 
@@ -54,7 +51,7 @@ async def a_world() -> AsyncIterator[World]:
         world = World(api, cache, Writes(api, [cache]), [])
         cache.subscribe(
             lambda old, new: world.steps.append(
-                (old and old.metadata.resource_version, new and new.metadata.resource_version)
+                (old and old.metadata.resource_version, new and new.metadata.resource_version)  # type: ignore[arg-type]
             )
         )
         try:
@@ -77,14 +74,14 @@ async def test_every_answer_is_in_the_cache_when_the_call_returns_and_told_once(
         assert len(told) == 3
         await world.settle()
         assert world.steps == told, "the watch said it all again, and nobody heard"
-        assert not world.cache._tombstones
+        assert not world.cache.tombstones
 
 
 @pytest.mark.looptime
 async def test_a_consistent_get_is_learned() -> None:
     async with a_world() as world:
         made = await put(world.api, "a")  # past the wrapper
-        await world.api._api.get(CONFIG_MAPS, "a", "default")
+        await world.api.inner.get(CONFIG_MAPS, "a", "default")
         assert await world.writes.get(CONFIG_MAPS, "a", "default") == made
         assert world.cache.get(A) == made
 
@@ -102,7 +99,7 @@ async def test_an_object_that_a_consistent_get_does_not_find_is_gone() -> None:
         told = list(world.steps)
         await world.settle()
         assert world.steps == told
-        assert not world.cache._tombstones
+        assert not world.cache.tombstones
 
 
 @pytest.mark.parametrize("status", [False, True])
@@ -116,7 +113,7 @@ async def test_an_object_that_a_patch_does_not_find_is_gone(status: bool) -> Non
             await patch(CONFIG_MAPS, "a", merge_patch({"data": {"x": "y"}}), "default")
         assert (world.cache.get(A) is None) is not status, "a ConfigMap has no status: that 404 is about something else"
         await world.settle()
-        assert not world.cache._tombstones
+        assert not world.cache.tombstones
 
 
 @pytest.mark.parametrize("verb", ["get", "patch", "delete"])
@@ -206,7 +203,7 @@ async def test_a_delete_that_leaves_finalizers_is_an_update() -> None:
         )
         await world.settle()
         assert len(world.cache) == 0
-        assert not world.cache._tombstones
+        assert not world.cache.tombstones
 
 
 @pytest.mark.looptime
@@ -259,34 +256,4 @@ async def test_not_found_means_gone_and_conflict_means_nothing_happened() -> Non
             await world.writes.delete(CONFIG_MAPS, "a", "default")
         assert world.cache.get(A) is None
         await world.settle()
-        assert not world.cache._tombstones
-
-
-def test_the_gate_opens_when_the_cache_has_come_far_enough() -> None:
-    cache: Cache[ConfigMap] = Cache(CONFIG_MAPS)
-    gate: Gate[str] = Gate(ManualClock(), cache)
-    gate.ensure("k")
-    gate.record("k", Revision(7))
-    gate.record("k", Revision(5))
-    assert not gate.seen_by("k", Revision(6))
-    with pytest.raises(Unobserved) as caught:
-        gate.ensure("k")
-    assert caught.value.revision == 7
-    assert caught.value.cache is cache
-    assert gate.seen_by("other", Revision(0))
-    cache.replace([], Revision(7))
-    gate.ensure("k")
-    assert len(gate) == 0
-
-
-def test_the_gate_forgets_and_expires() -> None:
-    clock = ManualClock()
-    gate: Gate[str] = Gate(clock, Cache(CONFIG_MAPS), expires=300)
-    gate.record("forgotten", Revision(7))
-    gate.record("expired", Revision(7))
-    gate.forget("forgotten")
-    gate.ensure("forgotten")
-    clock.advance(299)
-    assert not gate.seen_by("expired", Revision(1))
-    clock.advance(1)
-    gate.ensure("expired")
+        assert not world.cache.tombstones

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import msgspec
 import pytest
 
 from sandpool.model import blueprint as module
-from sandpool.model.blueprint import blueprint_hash, follows, pod_spec_hash, pod_template_hash, secure_pod_spec
-from sandpool.model.hardening import hardened
+from sandpool.model.blueprint import (
+    blueprint_hash,
+    follows,
+    hardened,
+    pod_spec_hash,
+    pod_template_hash,
+    secure_pod_spec,
+)
 from sandpool.model.sandbox import SandboxSpec
 from sandpool.model.template import SandboxTemplateSpec
 
@@ -163,13 +170,35 @@ def test_the_hash_of_a_pod_spec_names_what_it_means(one: Any, other: Any, equal:
 def test_members_of_one_make_are_compared_once() -> None:
     """A template edit asks about each member of its pools at once, and nobody else is served meanwhile."""
     old, new = template(), template({"containers": [{"name": "c", "image": "newer"}]})
-    before = module._same_pod.cache_info().misses
+    before = module.same_pod.cache_info().misses
     assert not any(follows(made_from(old), new) for _ in range(1000))
     assert all(follows(made_from(new), new) for _ in range(1000))
-    assert module._same_pod.cache_info().misses - before <= 2
+    assert module.same_pod.cache_info().misses - before <= 2
 
 
 def test_walls_are_part_of_what_is_compared() -> None:
     member = made_from(template())
     assert follows(member, template())
     assert not follows(member, template(networkPolicyManagement="Unmanaged"))
+
+
+def test_of_large_specs_nothing_is_kept_but_what_was_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant that changed its template of a megabyte again and again filled the memory with what it had been."""
+    hashed: list[str] = []
+    monkeypatch.setattr(module, "name_hash", lambda text: hashed.append(text) or "")
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            pod = {"containers": [{"name": "c", "image": f"{number}", "args": ["x" * 1_000_000]}]}
+            new = template(pod)
+            member = sandbox(secure_pod_spec(new))
+            assert follows(member, new)
+            assert follows(member, new)
+            assert pod_spec_hash(new.pod_template.spec) == pod_spec_hash(msgspec.Raw(msgspec.json.encode(pod)))
+            assert blueprint_hash(new) == blueprint_hash(template(pod)) != blueprint_hash(template())
+            assert len(pod_template_hash(new.pod_template)) == 8
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept < 12_000_000, "those of the last one"
+    assert max(map(len, hashed)) < 20_000, "each byte is looked at by itself"

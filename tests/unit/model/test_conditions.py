@@ -23,7 +23,6 @@ from sandpool.model.conditions import (
     REASON_PATTERN,
     Condition,
     Truth,
-    differ,
     find,
     fit_message,
     fit_reason,
@@ -31,9 +30,9 @@ from sandpool.model.conditions import (
     put,
     without,
 )
-from sandpool.model.expiry import claim_end, expired, remaining
+from sandpool.model.expiry import claim_end, expired
 from sandpool.model.reasons import TERMINAL_FOR_CLIENTS, Reason, Type
-from support.model_search import unhurried
+from support.simulated.model_search import unhurried
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, 999, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)
@@ -72,13 +71,6 @@ def test_a_condition_keeps_its_place() -> None:
     assert find(conditions, "Nothing") is None
     assert not is_true(conditions, "Ready")
     assert is_true(conditions, "Finished")
-
-
-def test_what_is_worth_a_write() -> None:
-    before = ready(Truth.TRUE)
-    assert not differ(before, ready(Truth.TRUE, now=LATER, generation=7))
-    assert differ(before, ready(Truth.TRUE, reason="Other"))
-    assert differ(before, ())
 
 
 @pytest.mark.parametrize(
@@ -158,9 +150,6 @@ def test_the_moment_itself_is_the_end() -> None:
     assert expired(NOW, NOW)
     assert not expired(LATER, NOW)
     assert not expired(None, NOW)
-    assert remaining(LATER, NOW) == timedelta(minutes=1)
-    assert remaining(NOW, LATER) == timedelta(0)
-    assert remaining(None, NOW) is None
 
 
 def test_claims_are_retained_unless_they_say_otherwise() -> None:

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandpool.controlplane.admission.kinds import containers
-from sandpool.model.blueprint import blueprint_hash, follows, secure_pod_spec
+from sandpool.model.blueprint import blueprint_hash, follows, hardened, secure_pod_spec
 from sandpool.model.container_defaults import NONE, STANDARD, AmountsError, ContainerDefaults, amounts, limited
-from sandpool.model.hardening import hardened
 from sandpool.model.quantities import parse
 from sandpool.model.sandbox import PodTemplate, SandboxSpec
 from sandpool.model.template import SandboxTemplateSpec

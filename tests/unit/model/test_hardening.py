@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.model.blueprint import follows, secure_pod_spec
-from sandpool.model.hardening import hardened
+from sandpool.model.blueprint import follows, hardened, secure_pod_spec
 from sandpool.model.sandbox import PodTemplate, SandboxSpec
 from sandpool.model.template import SandboxTemplateSpec
 

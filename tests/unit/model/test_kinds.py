@@ -9,10 +9,9 @@ import msgspec
 import pytest
 
 from sandpool.model import codec, core, kinds, labels
-from sandpool.model.metadata import Metadata, PartialObject
+from sandpool.model.metadata import Metadata, PartialObject, RawObject
 from sandpool.model.pod import Pod
 from sandpool.model.pool import SandboxWarmPool, UpdateStrategyType
-from sandpool.model.raw import RawObject
 from sandpool.model.sandbox import Sandbox
 
 SANDBOX = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sandpool.model.documents import MAX_DEPTH, same, without_nulls
 from sandpool.model.patches import BadPatch, PatchError, apply_merge_patch, diff
-from support.model_search import unhurried
+from support.simulated.model_search import unhurried
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from sandpool.model import patch_strategic
 from sandpool.model.kinds import PODS
-from sandpool.model.patches import BadPatch, PatchError, apply_strategic_patch
+from sandpool.model.patches import BadPatch, PatchError, PatchTooLarge, apply_strategic_patch
 from sandpool.model.schemas import structural
 
 
@@ -145,23 +146,86 @@ def calls(count: int) -> int:
     """How many Python functions are called to merge lists of that length."""
     live = [{"name": f"c{number}", "image": "i"} for number in range(count)]
     wanted = [{"name": f"c{number}", "image": "j"} for number in reversed(range(count))]
+    called, outcome = called_for(pod(*live), {"spec": {"containers": wanted}})
+    assert [container["image"] for container in outcome["spec"]["containers"]] == ["j"] * count
+    return called
+
+
+def called_for(doc: Any, patch: Any, most: int = sys.maxsize) -> tuple[int, Any]:
+    """How many Python functions a patch calls, and its outcome; the test fails when there are more than `most`."""
     called = 0
 
     def step(frame: object, event: str, argument: object) -> None:
         nonlocal called
         called += event == "call"
+        if called > most:
+            sys.setprofile(None)
+            pytest.fail(f"more than {most} calls")
 
+    schema = structural(PODS)
     sys.setprofile(step)
     try:
-        outcome = apply_strategic_patch(pod(*live), {"spec": {"containers": wanted}}, structural(PODS))
+        outcome = apply_strategic_patch(doc, patch, schema)
     finally:
         sys.setprofile(None)
-    assert [container["image"] for container in outcome["spec"]["containers"]] == ["j"] * count
-    return called
+    return called, outcome
 
 
 def test_long_lists_are_not_walked_for_each_element() -> None:
     assert calls(800) < 3 * calls(400)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        pytest.param({}, id="nothing to merge"),
+        pytest.param({"x": {"k1": "w"}}, id="one key of a large map"),
+        pytest.param({"ports": [{"containerPort": 1}]}, id="one element of a long list"),
+    ],
+)
+def test_an_element_that_is_named_again_and_again_is_not_merged_without_end(again: dict[str, Any]) -> None:
+    """Each time costs what it is merged into, so a patch of a few hundred kilobytes could take a minute."""
+    large = {
+        "x": {f"k{number}": "v" for number in range(5_000)},
+        "ports": [{"containerPort": number} for number in range(5_000)],
+        **{f"k{number}": "v" for number in range(5_000)},
+    }
+    patch = [{"name": "a", **large}, *({"name": "a", **again} for _ in range(8_000))]
+    with pytest.raises(PatchTooLarge):
+        called_for(pod(A), {"spec": {"containers": patch}}, 3 * patch_strategic.MAX_WORK)
+
+
+def test_the_identity_of_an_element_is_not_encoded_for_each_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded = 0
+    encode = patch_strategic.encode_sorted
+
+    def counted(value: Any) -> bytes:
+        nonlocal encoded
+        text = encode(value)
+        encoded += len(text)
+        return text
+
+    monkeypatch.setattr(patch_strategic, "encode_sorted", counted)
+    live = [{"name": f"c{number}"} for number in range(2_000)]
+    long = "x" * 100_000
+    outcome = patched(pod(*live, {"name": long}), {"spec": {"containers": [{"name": long, "image": "i"}]}})
+    assert outcome["spec"]["containers"][-1] == {"name": long, "image": "i"}
+    assert encoded < 20 * len(long)
+
+
+def test_what_a_patch_changed_is_not_compared_again_at_each_level() -> None:
+    """The largest map is the deepest one, and only its last value is different."""
+
+    def nested(levels: int, last: str) -> Any:
+        value: Any = {**{f"k{number}": "v" for number in range(2_000)}, "last": last}
+        for _ in range(levels):
+            value = {"below": value}
+        return {"metadata": {"annotations": value}}
+
+    shallow, _ = called_for(nested(1, "old"), nested(1, "new"))
+    deep, outcome = called_for(nested(100, "old"), nested(100, "new"))
+    assert outcome == nested(100, "new")
+    assert deep < 2 * shallow
 
 
 def test_many_retained_keys_are_looked_up_not_searched() -> None:

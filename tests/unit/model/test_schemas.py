@@ -14,8 +14,7 @@ import yaml
 
 from sandpool.model import kinds
 from sandpool.model.crds import crds, crds_yaml, to_yaml
-from sandpool.model.openapi import PREFIX
-from sandpool.model.schemas import definition_name, definitions, metadata_schema, structural
+from sandpool.model.schemas import PREFIX, definition_name, definitions, metadata_schema, structural
 
 ROOT = Path(__file__).parents[3]
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
@@ -247,7 +246,7 @@ def test_crds_show_columns_and_subresources() -> None:
 def test_the_files_are_what_the_types_say() -> None:
     files = {path.name: path.read_text() for path in (ROOT / "deploy/crds").glob("*.yaml")}
     assert files == {f"{crd['metadata']['name']}.yaml": to_yaml(crd) for crd in crds()}, (
-        "run tools/crd_files.py to write deploy/crds again"
+        "run `make crds` to write deploy/crds again"
     )
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from sandpool.node import openat as descriptors
-from support.as_nobody import NOBODY, as_nobody
+from support.product.as_nobody import NOBODY, as_nobody
 
 
 def test_the_mode_of_what_is_held_is_changed_and_no_links(tmp_path: Path) -> None:
     (tmp_path / "precious").touch(0o600)
     (tmp_path / "link").symlink_to("precious")
     (tmp_path / "file").touch(0o600)
-    link, file = (descriptors.held(tmp_path.as_posix() + name) for name in ("/link", "/file"))
+    link, file = (descriptors.open_path(tmp_path.as_posix() + name) for name in ("/link", "/file"))
     try:
         (tmp_path / "file").rename(tmp_path / "moved")
         (tmp_path / "link").rename(tmp_path / "file")
@@ -36,7 +36,7 @@ def test_the_owner_of_what_is_held_is_changed_and_no_links(tmp_path: Path) -> No
     (tmp_path / "precious").touch()
     (tmp_path / "link").symlink_to("precious")
     for name in ("link", "precious"):
-        file = descriptors.held(str(tmp_path / name))
+        file = descriptors.open_path(str(tmp_path / name))
         try:
             descriptors.set_owner(file, 1234, 5678)
         finally:
@@ -57,14 +57,14 @@ def test_a_folder_that_keeps_its_owner_out_is_opened_and_a_link_is_not(tmp_path:
     for path in (folder, folder / "closed", folder / "precious"):
         os.chown(path, NOBODY, NOBODY)
     (folder / "closed").chmod(0)
-    top = os.open(folder, descriptors.FOLDER)
+    top = os.open(folder, descriptors.DIRECTORY)
 
     def work() -> str:
-        opened = descriptors.open_folder_anyway("closed", top)
+        opened = descriptors.open_directory_anyway("closed", top)
         names = os.listdir(opened)
         os.close(opened)
         try:
-            descriptors.open_folder_anyway("link", top)
+            descriptors.open_directory_anyway("link", top)
         except NotADirectoryError:
             names.append("no folder")
         return " ".join(names)

@@ -22,14 +22,14 @@ from sandpool.node.backend import (
     WorkloadSpec,
 )
 from sandpool.node.runtime_choice import ChosenBackend
-from sandpool.node.runtimes.fake import HollowBackend
-from support.streams import TestStreams
+from sandpool.node.runtimes.fake import FakeBackend
+from support.node.streams import TestStreams
 
 pytestmark = pytest.mark.looptime
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Named(HollowBackend):
+class Named(FakeBackend):
     def __init__(self, name: str, why_not: str = "", *, breaks: bool = False) -> None:
         super().__init__(LoopClock(START))
         self.name = name
@@ -68,14 +68,14 @@ async def test_a_pod_runs_where_it_asks_to(backends: list[Named]) -> None:
     told: list[Uid] = []
     await chosen.open(told.append)
     for number, name in enumerate((None, "", "two")):
-        await chosen.start(a_pod(number, name))
-    assert [len(backend.running()) for backend in backends] == [2, 1, 0, 0]
-    assert {seen.uid for seen in chosen.running()} == {"uid-0", "uid-1", "uid-2"} == set(told)
+        await chosen.start_pod(a_pod(number, name))
+    assert [len(backend.list_pods()) for backend in backends] == [2, 1, 0, 0]
+    assert {seen.uid for seen in chosen.list_pods()} == {"uid-0", "uid-1", "uid-2"} == set(told)
     await chosen.pause(Uid("uid-2"))
-    seen = backends[1].look(Uid("uid-2"))
+    seen = backends[1].pod_status(Uid("uid-2"))
     assert seen is not None
     assert seen.paused
-    assert chosen.look(Uid("uid-2")) == seen
+    assert chosen.pod_status(Uid("uid-2")) == seen
     await chosen.close()
     assert [backend.opened for backend in backends] == [0, 0, 0, 0]
 
@@ -88,11 +88,11 @@ async def test_what_is_not_there_is_refused_and_never_replaced(backends: list[Na
     chosen = ChosenBackend(backends, "one")
     await chosen.open(lambda uid: None)
     with pytest.raises(BackendError) as error:
-        await chosen.start(a_pod(1, name))
+        await chosen.start_pod(a_pod(1, name))
     assert error.value.reason == "RuntimeClassUnavailable"
     for words in (name, why, "one, two"):
         assert words in error.value.message
-    assert list(chosen.running()) == []
+    assert list(chosen.list_pods()) == []
     assert [backend.opened for backend in backends] == [1, 1, 0, 0]
     await chosen.close()
 
@@ -102,8 +102,8 @@ async def test_a_default_that_does_not_work_is_refused_too(backends: list[Named]
     assert not (await chosen.probe()).available
     await chosen.open(lambda uid: None)
     with pytest.raises(BackendError, match="RuntimeClassUnavailable"):
-        await chosen.start(a_pod(1))
-    await chosen.start(a_pod(1, "two"))
+        await chosen.start_pod(a_pod(1))
+    await chosen.start_pod(a_pod(1, "two"))
     await chosen.close()
     with pytest.raises(ValueError, match="unheard-of"):
         ChosenBackend(backends, "unheard-of")
@@ -133,10 +133,10 @@ async def test_a_pod_that_runs_is_not_started_elsewhere(backends: list[Named]) -
     chosen = ChosenBackend(backends, "one")
     await chosen.open(lambda uid: None)
     work = a_pod(1)
-    await chosen.start(work)
-    await chosen.start(replace(work, spec=msgspec.structs.replace(work.spec, runtime_class_name="two")))
-    assert [len(backend.running()) for backend in backends[:2]] == [1, 0]
-    await chosen.stop(work.uid, 0)
+    await chosen.start_pod(work)
+    await chosen.start_pod(replace(work, spec=msgspec.structs.replace(work.spec, runtime_class_name="two")))
+    assert [len(backend.list_pods()) for backend in backends[:2]] == [1, 0]
+    await chosen.stop_pod(work.uid, 0)
     await chosen.close()
 
 
@@ -144,14 +144,14 @@ async def test_unknown_pods_are_unknown(backends: list[Named]) -> None:
     chosen = ChosenBackend(backends, "one")
     await chosen.open(lambda uid: None)
     nobody = Uid("nobody")
-    assert chosen.look(nobody) is None
-    await chosen.stop(nobody, 0)
+    assert chosen.pod_status(nobody) is None
+    await chosen.stop_pod(nobody, 0)
     for order in (
         chosen.pause(nobody),
         chosen.resume(nobody),
         chosen.stats(nobody),
-        chosen.restart(nobody, "main"),
-        chosen.end(nobody, "main", 0),
+        chosen.restart_container(nobody, "main"),
+        chosen.stop_container(nobody, "main", 0),
         chosen.dial(nobody, 1),
         chosen.exec(nobody, "main", Command(("true",)), TestStreams()),
         chosen.attach(nobody, "main", TestStreams()),

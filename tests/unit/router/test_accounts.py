@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sandpool.base.shares import OPERATOR
+from sandpool.router.authentication import Identity
 from sandpool.router.gate import GateOptions
 from sandpool.router.ports import Caller
-from sandpool.router.proof import Proof
 from sandpool.router.tokens import Scope
 from sandpool.router.values import Answer, Outcome, Peer, Request
-from support.gate_parts import GateParts, a_request, a_sandbox, admitted, refused
-from support.manual_clock import START
+from support.clocks.manual_clock import START
+from support.network.gate_parts import GateParts, a_request, a_sandbox, admitted, refused
 
 PEER = Peer("127.0.0.1")
 ENDED = Outcome(200, 0, 0, 0.0)
@@ -20,13 +20,13 @@ ENDED = Outcome(200, 0, 0, 0.0)
 @pytest.mark.parametrize(
     ("proof", "tenant"),
     [
-        (Proof(Caller("kubernetes-admin", groups=("system:masters",))), OPERATOR),
-        (Proof(Caller("system:serviceaccount:team:user")), "team"),
-        (Proof(Caller("alice@example.com")), "alice@example.com"),
-        (Proof(scope=Scope("team", "box", 0)), "team"),
+        (Identity(Caller("kubernetes-admin", groups=("system:masters",))), OPERATOR),
+        (Identity(Caller("system:serviceaccount:team:user")), "team"),
+        (Identity(Caller("alice@example.com")), "alice@example.com"),
+        (Identity(scope=Scope("team", "box", 0)), "team"),
     ],
 )
-def test_who_is_charged(proof: Proof, tenant: str) -> None:
+def test_who_is_charged(proof: Identity, tenant: str) -> None:
     assert proof.tenant == tenant
 
 

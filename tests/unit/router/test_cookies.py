@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.router.cookies import for_browser, for_sandbox, mark_of
+from sandpool.router.outgoing import for_browser, for_sandbox, mark_of
 
 PREFIX = b"/port/TOKEN"
 MARK = mark_of(PREFIX)

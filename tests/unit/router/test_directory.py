@@ -6,11 +6,11 @@ import pytest
 
 from sandpool.model.metadata import Key
 from sandpool.model.sandbox import Sandbox
+from sandpool.router.answers import Refusal
 from sandpool.router.directory import find, unidentified
 from sandpool.router.ports import Target
-from sandpool.router.refusals import Refusal
-from support.gate_parts import POOL, READY, a_sandbox
-from support.manual_clock import START
+from support.clocks.manual_clock import START
+from support.network.gate_parts import POOL, READY, a_sandbox
 
 KEY = Key("default", "box")
 NOT_READY = {"type": "Ready", "status": "False", "reason": "DependenciesNotReady", "message": "the pod is starting"}
@@ -34,7 +34,7 @@ OLD_POOL = {**POOL, "apiVersion": "extensions.agents.x-k8s.io/v1alpha1"}
         (a_sandbox(conditions=(READY, FINISHED)), 410, "GONE", "PodFailed"),
         (a_sandbox(operatingMode="Suspended"), 409, "SUSPENDED", "sandpool resume sandbox/box -n default"),
         (a_sandbox(conditions=(NOT_READY,)), 503, "NOT_READY", "DependenciesNotReady: the pod is starting"),
-        (a_sandbox(conditions=()), 503, "NOT_READY", "nothing is reported yet"),
+        (a_sandbox(conditions=()), 503, "NOT_READY", "it has no status yet"),
         (a_sandbox(ips=()), 503, "NOT_READY", "no address"),
     ],
 )

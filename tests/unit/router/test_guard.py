@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandpool.router.guard import Allowed, foreign, forwarded, from_browser, loopback, well_formed
-from support.gate_parts import a_request
+from support.network.gate_parts import a_request
 
 ALLOWED = Allowed(hosts=frozenset({"box.example.com", "other.example.com:8443"}), origins=frozenset({"https://ide.example.com"}))  # fmt: skip
 

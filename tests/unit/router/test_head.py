@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.router.head import ONCE, BadHead, parse_request, parse_response
+from sandpool.router.head import ONCE, parse_request, parse_response
+from sandpool.wire.http_head import BadHead
 
 
 def request(*lines: str, first: str = "GET / HTTP/1.1", host: bool = True) -> bytes:

@@ -9,9 +9,8 @@ import pytest
 
 from sandpool.model.metadata import Uid
 from sandpool.router.answers import encoded, problem
-from sandpool.router.cookies import mark_of
 from sandpool.router.head import parse_request, parse_response
-from sandpool.router.outgoing import completed, request_head, response_head
+from sandpool.router.outgoing import completed, mark_of, request_head, response_head
 from sandpool.router.ports import Target
 from sandpool.router.values import Admitted, Answer, Peer, Request
 from sandpool.wire.headers import ROUTING

@@ -10,10 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sandpool.app.prewarm_hook import changes_owner
-from sandpool.controllers.claim.transfer import transfer
-from sandpool.loop.rush import Rush
-from sandpool.model.patches import json_patch, merge_patch
+from sandpool.kube.priority import UrgentWork
 from sandpool.model.sandbox import Sandbox
 from sandpool.router.ports import NoAnswer, Target
 from sandpool.router.prewarm import (
@@ -24,14 +21,13 @@ from sandpool.router.prewarm import (
     NEAR,
     PACE,
     UNDER_WAY,
-    EarlyLines,
-    foreseen,
+    Prewarmer,
     opened,
+    prewarm_target,
     rest,
 )
-from support.claim_parts import a_claim, a_member
-from support.gate_parts import CLAIM, POOL, a_sandbox
-from support.manual_clock import ManualClock
+from support.clocks.manual_clock import ManualClock
+from support.network.gate_parts import CLAIM, POOL, a_sandbox
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WAITING = {"type": "Ready", "status": "False", "reason": "PodNotReady", "message": ""}
@@ -57,15 +53,9 @@ def test_when_a_first_command_is_near(old: Sandbox | None, new: Sandbox | None, 
 
 
 def test_what_is_foreseen_is_what_will_be() -> None:
-    assert foreseen(MEMBER, NOW) == opened(MEMBER, CLAIMED, NOW)
-    assert foreseen(CLAIMED, NOW) is None
-    assert foreseen(a_sandbox(owner=POOL, conditions=(WAITING,)), NOW) is None
-
-
-def test_a_transfer_is_known_by_its_patch() -> None:
-    assert changes_owner(transfer(a_member(), a_claim()))
-    assert not changes_owner(json_patch([{"op": "add", "path": "/metadata/labels/a", "value": "b"}]))
-    assert not changes_owner(merge_patch({"metadata": {"ownerReferences": []}}))
+    assert prewarm_target(MEMBER, NOW) == opened(MEMBER, CLAIMED, NOW)
+    assert prewarm_target(CLAIMED, NOW) is None
+    assert prewarm_target(a_sandbox(owner=POOL, conditions=(WAITING,)), NOW) is None
 
 
 class Daemons:
@@ -91,12 +81,12 @@ class Daemons:
 
 class Stage:
     def __init__(self) -> None:
-        self.daemons, self.clock, self.rush = Daemons(), ManualClock(), Rush()
-        self.lines = EarlyLines(self.daemons.connect, self.clock, self.rush)
+        self.daemons, self.clock, self.urgent = Daemons(), ManualClock(), UrgentWork()
+        self.prewarmer = Prewarmer(self.daemons.connect, self.clock, self.urgent)
 
     def hand_over(self, name: str = "box") -> Target:
         uid = f"u-{name}"
-        self.lines.changed(a_sandbox(name, uid=uid, owner=POOL), a_sandbox(name, uid=uid))
+        self.prewarmer.changed(a_sandbox(name, uid=uid, owner=POOL), a_sandbox(name, uid=uid))
         return Target("default", name, a_sandbox(name, uid=uid).metadata.uid, name, "10.0.0.7")
 
     async def settled(self) -> None:
@@ -107,7 +97,7 @@ class Stage:
 @asynccontextmanager
 async def a_stage() -> AsyncIterator[Stage]:
     stage = Stage()
-    running = asyncio.create_task(stage.lines.run())
+    running = asyncio.create_task(stage.prewarmer.run())
     try:
         yield stage
     finally:
@@ -127,19 +117,19 @@ async def test_the_first_request_finds_it_made(stage: Stage) -> None:
     target = stage.hand_over()
     await stage.settled()
     assert stage.daemons.asked == ["box"]
-    found = await stage.lines.take(target)
+    found = await stage.prewarmer.take(target)
     assert found is not None
     with found:
         stage.daemons.ends[0].send(b"hello")
         assert found.recv(10) == b"hello"
-    assert await stage.lines.take(target) is None, "it is for one"
+    assert await stage.prewarmer.take(target) is None, "it is for one"
 
 
 async def test_one_that_is_being_made_is_waited_for(stage: Stage) -> None:
     stage.daemons.go.clear()
     target = stage.hand_over()
     await stage.settled()
-    taking = [asyncio.create_task(stage.lines.take(target)) for _ in range(3)]
+    taking = [asyncio.create_task(stage.prewarmer.take(target)) for _ in range(3)]
     await stage.settled()
     assert not any(one.done() for one in taking)
     taking[0].cancel()
@@ -157,7 +147,7 @@ async def test_only_so_many_at_once_and_a_request_does_not_wait_for_its_turn(sta
     targets = [stage.hand_over(f"box-{number}") for number in range(AT_ONCE + 2)]
     await stage.settled()
     assert len(stage.daemons.asked) == AT_ONCE
-    assert await stage.lines.take(targets[-1]) is None
+    assert await stage.prewarmer.take(targets[-1]) is None
     stage.daemons.go.set()
     await stage.settled()
     assert len(stage.daemons.asked) == AT_ONCE, "claims keep a core"
@@ -170,18 +160,18 @@ async def test_there_is_an_end_to_how_many_are_kept(stage: Stage) -> None:
     stage.daemons.go.clear()
     for number in range(MOST + 10):
         stage.hand_over(f"box-{number}")
-    assert await stage.lines.take(stage.hand_over("one-more")) is None
-    assert len(stage.lines._lines) == MOST
+    assert await stage.prewarmer.take(stage.hand_over("one-more")) is None
+    assert stage.prewarmer.count == MOST
 
 
 async def test_it_is_announced_and_then_happens_and_is_made_once(stage: Stage) -> None:
-    stage.lines.foresee(MEMBER)
-    stage.lines.foresee(None)
+    stage.prewarmer.prewarm(MEMBER)
+    stage.prewarmer.prewarm(None)
     await stage.settled()
-    stage.lines.changed(MEMBER, CLAIMED)
+    stage.prewarmer.changed(MEMBER, CLAIMED)
     await stage.settled()
     assert stage.daemons.asked == ["box"]
-    found = await stage.lines.take(TARGET)
+    found = await stage.prewarmer.take(TARGET)
     assert found is not None
     found.close()
 
@@ -189,11 +179,11 @@ async def test_it_is_announced_and_then_happens_and_is_made_once(stage: Stage) -
 @pytest.mark.parametrize("error", [NoAnswer("it has just gone"), OSError("no descriptor"), ValueError("a mistake")])
 async def test_a_failure_is_left_to_whoever_asks(stage: Stage, error: Exception) -> None:
     stage.daemons.error = error
-    assert await stage.lines.take(stage.hand_over()) is None
+    assert await stage.prewarmer.take(stage.hand_over()) is None
     stage.daemons.error = None
     other = stage.hand_over("other")
     await stage.settled()
-    found = await stage.lines.take(other)
+    found = await stage.prewarmer.take(other)
     assert found is not None, "the next one is made"
     found.close()
 
@@ -202,7 +192,7 @@ async def test_one_that_the_sandbox_closed_is_not_given_out(stage: Stage) -> Non
     target = stage.hand_over()
     await stage.settled()
     stage.daemons.ends[0].close()
-    assert await stage.lines.take(target) is None
+    assert await stage.prewarmer.take(target) is None
 
 
 async def test_one_that_nobody_wants_is_closed(stage: Stage) -> None:
@@ -210,54 +200,54 @@ async def test_one_that_nobody_wants_is_closed(stage: Stage) -> None:
     await stage.settled()
     stage.clock.advance(KEPT + 1)
     assert stage.daemons.ends[0].recv(1) == b""
-    assert await stage.lines.take(target) is None
+    assert await stage.prewarmer.take(target) is None
 
 
 async def test_background_work_rests_until_the_command_runs(stage: Stage) -> None:
     target = stage.hand_over()
     await stage.settled()
-    assert not stage.rush.calm
-    found = await stage.lines.take(target)
+    assert not stage.urgent.idle
+    found = await stage.prewarmer.take(target)
     assert found is not None
     found.close()
-    assert not stage.rush.calm, "what it says is still to be passed on"
+    assert not stage.urgent.idle, "what it says is still to be passed on"
     stage.clock.advance(UNDER_WAY)
-    assert stage.rush.calm
+    assert stage.urgent.idle
 
 
 async def test_background_work_does_not_wait_for_a_command_that_never_comes(stage: Stage) -> None:
     stage.hand_over()
     await stage.settled()
     stage.clock.advance(NEAR)
-    assert stage.rush.calm
+    assert stage.urgent.idle
     stage.clock.advance(KEPT)
-    assert stage.rush.calm, "and ends once"
+    assert stage.urgent.idle, "and ends once"
 
 
 async def test_many_commands_at_once_are_given_more_time(stage: Stage) -> None:
     targets = [stage.hand_over(f"box-{number}") for number in range(20)]
     stage.clock.advance(NEAR + 0.001)
-    assert not stage.rush.calm
+    assert not stage.urgent.idle
     for target in targets:
-        found = await stage.lines.take(target)
+        found = await stage.prewarmer.take(target)
         if found is not None:
             found.close()
     stage.clock.advance(NEAR)
-    assert not stage.rush.calm, "the machine is still busy with what they started"
+    assert not stage.urgent.idle, "the machine is still busy with what they started"
     stage.clock.advance(rest(UNDER_WAY, 19))
-    assert stage.rush.calm
+    assert stage.urgent.idle
 
 
 async def test_background_work_rests_again_for_a_command_that_comes_late(stage: Stage) -> None:
     target = stage.hand_over()
     await stage.settled()
     stage.clock.advance(NEAR)
-    found = await stage.lines.take(target)
+    found = await stage.prewarmer.take(target)
     assert found is not None
     found.close()
-    assert not stage.rush.calm
+    assert not stage.urgent.idle
     stage.clock.advance(UNDER_WAY)
-    assert stage.rush.calm
+    assert stage.urgent.idle
 
 
 def test_rest_has_an_end() -> None:
@@ -267,7 +257,7 @@ def test_rest_has_an_end() -> None:
 
 async def test_what_is_left_at_the_end_is_closed() -> None:
     stage = Stage()
-    running = asyncio.create_task(stage.lines.run())
+    running = asyncio.create_task(stage.prewarmer.run())
     stage.hand_over()
     await stage.settled()
     running.cancel()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from sandpool.base.portions import CARRIED, SMALLEST
-from sandpool.router.body import Exact, plain
-from sandpool.router.carry import carry
-from sandpool.router.line import Line
-from sandpool.router.splice import Meter
-from sandpool.router.tunnel import _pour
+from sandpool.base.turns import CARRIED, SMALLEST
+from sandpool.router.connection import Connection
+from sandpool.router.relay import Meter, copy_body, pour
+from sandpool.wire.http_body import Exact, plain
 
 PIECES = 1000
 
@@ -38,11 +36,11 @@ async def turns_of(pieces: int, *, tunnel: bool) -> int:
     async def turn(size: int) -> None:
         turns.append(size)
 
-    lines = cast(Line, source), cast(Line, sink)
+    lines = cast(Connection, source), cast(Connection, sink)
     if tunnel:
-        await _pour(*lines, meter, turn)
+        await pour(*lines, meter, turn)
     else:
-        await carry(lines[0], Exact(pieces), lines[1], plain, meter, turn)
+        await copy_body(lines[0], Exact(pieces), lines[1], plain, meter, turn)
     assert (sink.taken, meter.bytes) == (pieces, pieces)
     return len(turns)
 

@@ -16,7 +16,7 @@ from sandpool.kube.config import User
 from sandpool.sdk._async.http import Http as AsyncHttp
 from sandpool.sdk._sync.http import Http
 from sandpool.sdk.config import Resolved
-from support.scripted_peer import Act, Peer, answer, drop, forever, scripted_peer, stream
+from support.network.scripted_peer import Act, Peer, answer, drop, forever, scripted_peer, stream
 
 
 def resolved(peer: Peer) -> Resolved:
@@ -269,8 +269,8 @@ def noted(request: Any, allowed: list[float]) -> Any:
     ("pool", "words"),
     [
         (answer({"spec": {"replicas": 3}, "status": {"readyReplicas": 0}}), "of pool 'python', which has 0 of 3 ready;"),
-        (answer({"spec": {"replicas": 3}}), "no controller has looked at its pool 'python' yet"),
-        (answer({"reason": "Forbidden"}, 403), "it waits for a sandbox of pool 'python'; nothing more is known yet;"),
+        (answer({"spec": {"replicas": 3}}), "no controller has observed its pool 'python' yet"),
+        (answer({"reason": "Forbidden"}, 403), "it waits for a sandbox of pool 'python'; there is no status yet;"),
     ],
 )  # fmt: skip
 async def test_a_claim_that_says_nothing_in_time_is_told_of_by_its_pool(

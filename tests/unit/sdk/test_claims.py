@@ -21,10 +21,10 @@ from sandpool.sdk.claims import (
     failure,
     generated_name,
     info_of,
+    mode_reached,
     ours,
     ready,
     shutdown_time,
-    steered,
     waiting_for,
 )
 from sandpool.sdk.errors import ClaimFailed, PoolNotFound
@@ -120,8 +120,8 @@ def warm_pool(replicas: int = 3, *, ready: int | None = None, progress: str = ""
 @pytest.mark.parametrize(
     ("pool", "words"),
     [
-        (None, "it waits for a sandbox of pool 'python'; nothing more is known yet"),
-        (warm_pool(), "no controller has looked at its pool 'python' yet: is one running?"),
+        (None, "it waits for a sandbox of pool 'python'; there is no status yet"),
+        (warm_pool(), "no controller has observed its pool 'python' yet: is one running?"),
         (warm_pool(0, ready=0), "pool 'python' keeps no sandboxes (replicas: 0), so one is being started for it"),
         (
             warm_pool(3, ready=0, progress="3 of 3 members exist, 0 are ready; Sandbox python-x says: ErrImagePull"),
@@ -175,9 +175,9 @@ def test_info() -> None:
 
 def test_a_condition_about_an_older_spec_does_not_count() -> None:
     box: dict[str, Any] = {"status": {"conditions": [{"type": "Ready", "status": "True", "observedGeneration": 1}]}}
-    assert steered(box, "Running", 1)
-    assert not steered(box, "Running", 2)
-    assert not steered(box, "Suspended", 1)
+    assert mode_reached(box, "Running", 1)
+    assert not mode_reached(box, "Running", 2)
+    assert not mode_reached(box, "Suspended", 1)
 
 
 @pytest.mark.parametrize("answer", [{}, {"metadata": []}, {"metadata": {}}, {"metadata": {"uid": 7}}])

@@ -32,8 +32,8 @@ from sandpool.sdk.config import Resolved
 from sandpool.sdk.credentials import Credentials
 from sandpool.sdk.errors import TooLarge
 from sandpool.sdk.watch_lines import WatchLines
-from support.kube_certificates import Authority
-from support.scripted_peer import Act, answer, cut, drop, forever, scripted_peer, stream
+from support.kube.certificates import Authority
+from support.network.scripted_peer import Act, answer, cut, drop, forever, scripted_peer, stream
 
 
 def client(url: str, user: User = User(), ca: str = "", kind: Any = Cluster) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandpool.sdk._sync.http import Http
-from sandpool.sdk.errors import TimedOut, Unreachable
+from sandpool.sdk.errors import TimedOut, Unreachable  # type: ignore[attr-defined]
 from sandpool.sdk.origin import read_origin
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -14,7 +14,17 @@ import pytest
 from sandpool.kube.errors import Refused, Unreachable, Unreadable
 from sandpool.sdk.errors import Dropped, TimedOut, TooLarge
 from sandpool.sdk.origin import Origin
-from support.scripted_socket import WORLDS, Act, Blocking, Scripted, Waiting, ok, read_head, read_request, scripted
+from support.network.scripted_socket import (
+    WORLDS,
+    Act,
+    Blocking,
+    Scripted,
+    Waiting,
+    ok,
+    read_head,
+    read_request,
+    scripted,
+)
 
 World = Blocking | Waiting
 
@@ -306,7 +316,7 @@ def test_leaving_a_stream_early_hangs_up(world: Any) -> None:
 def test_a_closed_client_sends_nothing(world: Any) -> None:
     with world() as (client, _):
         if isinstance(client, Waiting):
-            client._runner.run(client.http.close())
+            client.runner.run(client.http.close())
         else:
             client.http.close()
         with pytest.raises(Unreachable, match="closed"):

@@ -15,11 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.sdk import extraction
-from sandpool.sdk.extraction import Extraction
+from sandpool.sdk import archives
+from sandpool.sdk.archives import Extraction, TreePieces
 from sandpool.sdk.local_files import putting
-from sandpool.sdk.tar_pieces import TreePieces
-from sandpool.sdk.tar_reader import LONGEST_EXTENSION, BadArchive, Member, TarReader
+from sandpool.wire.tar import LONGEST_EXTENSION, BadArchive, Member, TarReader
 
 
 def archive(*members: tuple[str, bytes | str | None], kind: int = tarfile.PAX_FORMAT, **fields: Any) -> bytes:
@@ -49,9 +48,9 @@ def read(data: bytes, size: int) -> list[tuple[Member, bytes]]:
             if isinstance(item, Member):
                 found.append([item, b""])
             else:
-                found[-1][1] += item
+                found[-1][1] += item  # type: ignore[operator]
     assert reader.ended
-    return [(member, content) for member, content in found]
+    return [(member, content) for member, content in found]  # type: ignore[misc]
 
 
 def extract(data: bytes, top: Path, size: int = 1000) -> Extraction:
@@ -167,7 +166,7 @@ def test_links_that_stay_are_made(tmp_path: Path, place: str, target: str) -> No
 
 def test_nothing_is_written_through_a_link_of_the_archive_itself(tmp_path: Path) -> None:
     """Even where the link is allowed: what comes after must be a real folder."""
-    with pytest.raises(BadArchive, match="'l' is not a folder"):
+    with pytest.raises(BadArchive, match="'l' is not a directory"):
         extract(archive(("d", None), ("l", "d"), ("l/f", b"x")), tmp_path / "inside")
     assert os.listdir(tmp_path / "inside" / "d") == []
     replaced = extract(archive(("f", "g"), ("g", b"kept"), ("f", b"new")), tmp_path / "other")
@@ -210,7 +209,7 @@ def test_an_archive_that_ends_early_is_told(tmp_path: Path) -> None:
 
 def test_a_folder_is_not_replaced_by_a_file(tmp_path: Path) -> None:
     (tmp_path / "f").mkdir()
-    with pytest.raises(BadArchive, match="a folder is where the file 'f' should go"):
+    with pytest.raises(BadArchive, match="a directory is where the file 'f' should go"):
         extract(archive(("f", b"x")), tmp_path)
 
 
@@ -261,7 +260,7 @@ def test_heads_that_say_nothing_of_use_are_not_kept() -> None:
 
 
 def test_names_that_are_kept_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandpool.sdk.extraction._MOST_NAMES", 10_000)
+    monkeypatch.setattr("sandpool.sdk.archives.MOST_NAMES", 10_000)
     for members in ([(f"{number:0100}", None) for number in range(100)], [(f"{n:0100}", "/out") for n in range(100)]):
         with pytest.raises(BadArchive, match="long names"):
             extract(archive(*members), tmp_path / "top")
@@ -278,14 +277,14 @@ def test_content_that_is_left_out_counts_too(tmp_path: Path) -> None:
 
 def test_folders_that_names_imply_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A member without content costs its sender a line, and may mean two thousand folders."""
-    monkeypatch.setattr(extraction, "MOST_MEMBERS", 50)
+    monkeypatch.setattr(archives, "MOST_MEMBERS", 50)
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for number in range(3):
             archive.addfile(tarfile.TarInfo(f"{number}/" + "d/" * 30 + "f"))
     with (
-        pytest.raises(BadArchive, match="more than 50 folders"),
-        extraction.Extraction(str(tmp_path / "there")) as found,
+        pytest.raises(BadArchive, match="more than 50 directories"),
+        archives.Extraction(str(tmp_path / "there")) as found,
     ):
         found.feed(content.getvalue())
     assert sum(1 for _ in (tmp_path / "there").rglob("*")) <= 60

@@ -13,11 +13,11 @@ from sandpool.kube.config import Cluster as ApiServer
 from sandpool.kube.config import User
 from sandpool.kube.errors import Unreachable
 from sandpool.sdk._async.connection import AsyncConnection
+from sandpool.sdk._async.tunnel import chosen_pod, selector_of
 from sandpool.sdk._sync.connection import Connection
 from sandpool.sdk.config import Resolved
 from sandpool.sdk.errors import NotConfigured
-from sandpool.sdk.router_service import chosen_pod, selector_of
-from support.scripted_peer import Act, Peer, answer, scripted_peer
+from support.network.scripted_peer import Act, Peer, answer, scripted_peer
 
 SERVICE = {"spec": {"selector": {"app": "router"}, "ports": [{"port": 8080, "targetPort": "http"}]}}
 GREETING = (8000).to_bytes(2, "little")
@@ -148,5 +148,5 @@ async def test_a_channel_that_nobody_asked_for(kind: Any) -> None:
         await line.receive()
 
     async with scripted_peer(*found, forward(straying)) as peer:
-        with pytest.raises(Unreachable, match="nobody asked for"):
+        with pytest.raises(Unreachable, match="an unknown channel"):
             await asked(peer, kind, b"")

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.sdk.capture import Capture
 from sandpool.sdk.command import shown, spec_of
 from sandpool.sdk.errors import CommandError, CommandFailed, CommandNotFound, CommandTimeout
-from sandpool.sdk.file_paths import file_url, joined, octal
-from sandpool.sdk.outcome import checked, last_lines
+from sandpool.sdk.outcome import Capture, checked, last_lines
+from sandpool.sdk.remote_files import file_url, joined, octal
 from sandpool.sdk.values import Captured, Result
 
 
@@ -36,7 +35,7 @@ def test_memory_is_bounded_by_the_limit() -> None:
     capture = Capture(1000)
     for _ in range(10_000):
         capture.add(b"x" * 100)
-    assert sum(map(len, capture._head)) + sum(map(len, capture._tail)) < 1200
+    assert sum(map(len, capture.head)) + sum(map(len, capture.tail)) < 1200
 
 
 def test_text_is_never_an_error() -> None:

@@ -12,20 +12,13 @@ from sandpool.kube.errors import Unreachable, Unreadable
 from sandpool.sdk._async.http import RefusedUpgrade as WaitingRefused
 from sandpool.sdk._sync.http import Http, RefusedUpgrade
 from sandpool.sdk.errors import TimedOut
-from sandpool.wire.websocket import Closed, Decoder, Opcode, Piece, Pong, accept_key, close_frame, frame
-from support.scripted_socket import WORLDS, Act, ok, read_head, read_request, scripted
-
-
-def upgraded(line: socket.socket) -> None:
-    head = read_head(line)
-    key = next(row[19:] for row in head.split(b"\r\n") if row.lower().startswith(b"sec-websocket-key: "))
-    rows = [b"HTTP/1.1 101 Switching Protocols", b"Upgrade: websocket", b"Connection: Upgrade"]
-    line.sendall(b"\r\n".join([*rows, b"Sec-WebSocket-Accept: " + accept_key(key), b"", b""]))
+from sandpool.wire.websocket import Closed, Decoder, Opcode, Piece, Pong, close_frame, frame
+from support.network.scripted_socket import WORLDS, Act, ok, read_head, read_request, scripted, upgrade
 
 
 def echo(line: socket.socket) -> None:
     """Sends every message back, a ping and two pieces first; after `end` it closes."""
-    upgraded(line)
+    upgrade(line)
     decoder, held = Decoder(), b""
     pongs = 0
     while data := line.recv(1 << 16):
@@ -60,9 +53,9 @@ def test_messages_both_ways(kind: Any) -> None:
     ("act", "error"),
     [
         (lambda line: (read_request(line), line.sendall(ok(b"no"))), (RefusedUpgrade, WaitingRefused)),
-        (lambda line: (upgraded(line), line.sendall(frame(Opcode.BINARY, b"x", mask=b"abcd"))), Unreadable),
-        (lambda line: (upgraded(line), line.sendall(frame(Opcode.BINARY, b"x" * 500)[:100])), Unreachable),
-        (lambda line: (upgraded(line), line.sendall(frame(Opcode.BINARY, b"x" * (17 << 20)))), Unreadable),
+        (lambda line: (upgrade(line), line.sendall(frame(Opcode.BINARY, b"x", mask=b"abcd"))), Unreadable),
+        (lambda line: (upgrade(line), line.sendall(frame(Opcode.BINARY, b"x" * 500)[:100])), Unreachable),
+        (lambda line: (upgrade(line), line.sendall(frame(Opcode.BINARY, b"x" * (17 << 20)))), Unreadable),
         (
             lambda line: (
                 read_head(line),
@@ -96,7 +89,7 @@ def test_one_thread_reads_while_another_one_writes_more_than_buffers_hold() -> N
 
     def swamped(line: socket.socket) -> None:
         """Sends all of its own before it reads anything."""
-        upgraded(line)
+        upgrade(line)
         for _ in range(pieces):
             line.sendall(frame(Opcode.BINARY, bytes(size)))
         decoder, got = Decoder(), 0
@@ -134,7 +127,7 @@ class Talker:
         self.over = threading.Event()
 
     def __call__(self, line: socket.socket) -> None:
-        upgraded(line)
+        upgrade(line)
         try:
             while self.said < self.MOST:
                 line.sendall(self._words)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.telemetry.context import LONGEST, Context, of_annotation, of_traceparent, of_uid
+from sandpool.telemetry.trace import LONGEST, Context, of_annotation, of_traceparent, of_uid
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 PLACE = Context(0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331, 1)

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from sandpool.telemetry.exposition import exposed
-from sandpool.telemetry.metrics import Metrics
+from sandpool.telemetry.metrics import Metrics, exposed
 
 
 def shown(*several: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 import msgspec
 
 from sandpool.model.metadata import Key
-from sandpool.telemetry.history_pages import PATH, story_pages
-from sandpool.telemetry.reconcile_history import Entry, Story
+from sandpool.telemetry.pages import HISTORY_PATH, history_pages
+from sandpool.telemetry.reconcile_history import Entry, ReconcileHistory
 
 
 async def test_a_story_is_told_by_controller_and_key() -> None:
-    story = Story()
+    story = ReconcileHistory()
     story.record(("claim", Key("n", "x")), Entry(datetime(2026, 1, 1, tzinfo=UTC), "r1", "new", "wrote", "done", 0.5))
-    told = story_pages(story)[PATH]
+    told = history_pages(story)[HISTORY_PATH]
     page = await told({"namespace": "n", "controller": "claim", "name": "x"})
     assert (page.status, page.content_type) == (200, "application/json")
     body = msgspec.json.decode(page.body)
@@ -24,7 +24,7 @@ async def test_a_story_is_told_by_controller_and_key() -> None:
 
 
 async def test_who_asks_wrongly_is_told_how() -> None:
-    told = story_pages(Story())[PATH]
+    told = history_pages(ReconcileHistory())[HISTORY_PATH]
     for query in ({}, {"namespace": "n", "controller": "kubelet", "name": "x"}, {"namespace": "n", "name": "x"}):
         page = await told(query)
         assert page.status == 400

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sandpool.telemetry.context import of_uid
 from sandpool.telemetry.otel import OtelTracer, open_tracer
+from sandpool.telemetry.trace import of_uid
 
 PARENT = of_uid("claim-uid")
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sandpool.telemetry.reconcile_history import EACH, MOST_NOTES, Entry, Story, note, noting
+from sandpool.telemetry.reconcile_history import EACH, MOST_NOTES, Entry, ReconcileHistory, note, noting
 
 
 def an_entry(rid: str) -> Entry:
@@ -10,7 +10,7 @@ def an_entry(rid: str) -> Entry:
 
 
 def test_a_story_is_bounded_in_entries_and_keys() -> None:
-    story = Story(keys=2, entries=3)
+    story = ReconcileHistory(keys=2, entries=3)
     for n in range(5):
         story.record("a", an_entry(str(n)))
     assert [entry.rid for entry in story.of("a")] == ["2", "3", "4"]
@@ -25,7 +25,7 @@ def test_a_story_is_bounded_in_entries_and_keys() -> None:
 
 def test_a_story_is_bounded_in_bytes() -> None:
     """Thousands of keys whose reconciles say much would be gigabytes."""
-    story = Story(keys=100, entries=3, size=10 * (EACH + 1000))
+    story = ReconcileHistory(keys=100, entries=3, size=10 * (EACH + 1000))
     for n in range(1000):
         story.record(f"key-{n % 50}", Entry(datetime(2026, 1, 1, tzinfo=UTC), str(n), "", "x" * 1000, ""))
         assert story.size <= 10 * (EACH + 1000)

@@ -1,4 +1,4 @@
-"""A multipart/form-data body, read as it comes: one part after the other, of any size."""
+"""Parses a multipart/form-data body as it arrives: one part after the other, of any size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Form:
         self._over = False
 
     async def part(self, name: str) -> str:
-        """Goes to the part of this name; its file name."""
+        """Skips to the part of this name and returns its file name."""
         while True:
             async for _ in self.content():
                 pass
@@ -34,14 +34,14 @@ class Form:
                 return filename
 
     async def content(self) -> AsyncGenerator[bytes, None]:
-        """What is left of the current part, or of what stands before the first one."""
+        """The rest of the current part, or the preamble before the first part."""
         mark = len(self._mark)
         while not self._over:
             at = self._held.find(self._mark)
             if at >= 0 and len(self._held) >= at + mark + 2:
                 follows = bytes(self._held[at + mark : at + mark + 2])
                 ends = follows in (b"\r\n", b"--")
-                piece = bytes(self._held[: at if ends else at + 2])  # else it only looks like the boundary
+                piece = bytes(self._held[: at if ends else at + 2])  # else it only begins like the boundary
                 del self._held[: at + mark if ends else at + 2]
                 if piece:
                     yield piece
@@ -55,7 +55,7 @@ class Form:
                 del self._held[:safe]
                 yield piece
             if not await self._more():
-                raise Refused(Code.INVALID, "the form is cut off")
+                raise Refused(Code.INVALID, "the form ends before its last boundary")
 
     async def rest(self) -> None:
         while not self._over:
@@ -69,7 +69,7 @@ class Form:
     async def _head(self) -> tuple[str, str]:
         while (end := self._held.find(b"\r\n\r\n")) < 0:
             if len(self._held) > _LONGEST_HEAD or not await self._more():
-                raise Refused(Code.INVALID, "the head of a part is too long or cut off")
+                raise Refused(Code.INVALID, "the headers of a part are too long or incomplete")
         head = bytes(self._held[:end]).decode("utf-8", "surrogateescape")
         del self._held[: end + 4]
         return _names(head)
@@ -92,6 +92,6 @@ def _names(head: str) -> tuple[str, str]:
 
 
 def _plain(text: str) -> str:
-    """Quotes may be escaped with a backslash or, as browsers do, with percent signs."""
+    """Unescapes a quoted name: with backslashes or, as browsers send it, with percent signs."""
     text = re.sub(r"\\(.)", r"\1", text)
     return text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")

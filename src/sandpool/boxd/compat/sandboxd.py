@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sandpool.boxd.compat.multipart import Form
-from sandpool.boxd.files import look, read, write
+from sandpool.boxd.files import read, write
 from sandpool.boxd.files.root import Place, Root
 from sandpool.boxd.http.connection import Request
 from sandpool.boxd.http.reply import Answer, Reply, json_reply
@@ -48,21 +48,21 @@ class SandboxdFiles:
         raise Refused(Code.METHOD, f"{method} is not possible here")
 
     def _get(self, request: Request, path: str) -> Answer:
-        if look.stat_of(self._root, path)["type"] == "directory":
-            return json_reply({"path": f"/{path}", "entries": look.entries(self._root, path, self._entry(path))})
+        if read.stat_of(self._root, path)["type"] == "directory":
+            return json_reply({"path": f"/{path}", "entries": read.entries(self._root, path, self._entry(path))})
         return read.download(self._root, path, request.head.headers.get("range", ""))
 
-    def _entry(self, folder: str) -> Any:
+    def _entry(self, directory: str) -> Any:
         def describe(place: Place, name: str) -> dict[str, Any] | None:
-            """A symlink is shown as what it leads to; one that leads nowhere or out is left out."""
-            found = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
+            """Describes the target of a symlink; a dangling one, or one that leads out of the root, is left out."""
+            found = os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
             if stat.S_ISLNK(found.st_mode):
                 try:
-                    with self._root.opened(f"{folder}/{name}", os.O_PATH) as fd:
+                    with self._root.opened(f"{directory}/{name}", os.O_PATH) as fd:
                         found = os.fstat(fd)
                 except Refused:
                     return None
-            kind = look.type_of(found.st_mode)
+            kind = read.type_of(found.st_mode)
             if kind not in ("file", "directory"):
                 return None
             return {

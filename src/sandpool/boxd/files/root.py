@@ -1,7 +1,7 @@
-"""Paths below one folder, resolved step by step with open folders, so that no symlink and no race leads out of it.
+"""Resolves paths below one directory step by step, through open directories, so that no symlink and no race leads out of it.
 
-A path may be absolute inside the root, or begin with the root's own path. Symlinks are followed as long as they stay inside; what
-would leave is refused, whatever somebody does to the tree at the same time.
+A path may be absolute inside the root, or begin with the root's own path. Symlinks are followed as long as they stay inside; a path that
+would leave the root is refused, whatever processes do to the tree at the same time.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _WALK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something is, or would be: an open folder, and a name in it. The root itself has the name "."."""
+    """Where a file is or would be: an open directory and a name in it. The root itself has the name "."."""
 
-    folder: int
+    directory: int
     name: str
 
     @property
@@ -44,8 +44,8 @@ class Root:
 
     @contextmanager
     def place(self, path: str, *, follow: bool = True, parents: bool = False) -> Iterator[Place]:
-        """The place of a path. Its last name may be missing; with `follow` it is no symlink. With `parents`, folders that
-        are missing on the way are made."""
+        """Resolves a path. The last component may not exist; with `follow`, it is not a symlink. With `parents`, missing directories on the
+        way are created."""
         walk = _Walk(self, path, follow=follow, parents=parents)
         try:
             with refusals(path):
@@ -64,13 +64,13 @@ class Root:
             os.close(fd)
 
     def inside(self, path: str) -> str:
-        """The path as seen from the root."""
+        """The path relative to the root."""
         if "\0" in path or len(path) > _LONGEST:
-            raise Refused(Code.INVALID, "a path may not hold null characters or be longer than 4,096 characters")
+            raise Refused(Code.INVALID, "a path may not contain null characters or be longer than 4,096 characters")
         return "" if path == self.path else path.removeprefix(self._prefix)
 
     def leads_inside(self, target: str) -> str | None:
-        """Where an absolute symlink leads as seen from the root; None: out of it."""
+        """The target of an absolute symlink relative to the root; None if it is outside."""
         clean = os.path.normpath(target)
         if clean == self.path:
             return ""
@@ -87,22 +87,22 @@ class _Walk:
         self._path = path
         self._follow = follow
         self._parents = parents
-        self._folders: list[int] = []  # opened on the way, below the root
-        self._names: list[str] = []  # theirs
+        self._directories: list[int] = []  # open directories from the root down to here
+        self._names: list[str] = []  # their names
         self._left = deque(_names(root.inside(path)))
         self._links = 0
 
     @property
     def _here(self) -> int:
-        return self._folders[-1] if self._folders else self._root.fd
+        return self._directories[-1] if self._directories else self._root.fd
 
     def close(self) -> None:
-        while self._folders:
+        while self._directories:
             self._leave()
 
     def _leave(self) -> None:
         self._names.pop()
-        os.close(self._folders.pop())
+        os.close(self._directories.pop())
 
     def go(self) -> Place:
         while self._left:
@@ -118,13 +118,13 @@ class _Walk:
         return self._landed()
 
     def _landed(self) -> Place:
-        """The path ended with `..` or a symlink to a folder on the way, or it is the root."""
-        if not self._folders:
+        """The place where the walk stopped: the path ended with `..` or a symlink to a parent, or it is the root."""
+        if not self._directories:
             return Place(self._root.fd, ".")
-        return Place(self._folders[-2] if len(self._folders) > 1 else self._root.fd, self._names[-1])
+        return Place(self._directories[-2] if len(self._directories) > 1 else self._root.fd, self._names[-1])
 
     def _step(self, name: str, *, last: bool) -> bool:
-        """Goes on by one name. False: it is the last one, and it is here."""
+        """Resolves one component. False: it is the last one, and belongs to the directory reached so far."""
         try:
             fd = os.open(name, _WALK, dir_fd=self._here)
         except FileNotFoundError:
@@ -137,7 +137,7 @@ class _Walk:
         mode = os.fstat(fd).st_mode
         if stat.S_ISLNK(mode):
             try:
-                self._turn(os.readlink("", dir_fd=fd))
+                self._follow_link(os.readlink("", dir_fd=fd))
             finally:
                 os.close(fd)
             return True
@@ -147,15 +147,15 @@ class _Walk:
         if not stat.S_ISDIR(mode):
             os.close(fd)
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        self._folders.append(fd)
+        self._directories.append(fd)
         self._names.append(name)
         return True
 
-    def _turn(self, target: str) -> None:
-        """A symlink: the rest of the way begins where it leads."""
+    def _follow_link(self, target: str) -> None:
+        """Continues at the target of a symlink."""
         self._links += 1
         if self._links > _MOST_LINKS:
-            raise Refused(Code.INVALID, f"{self._path!r} leads through too many symlinks")
+            raise Refused(Code.INVALID, f"{self._path!r} goes through too many symlinks")
         if target.startswith("/"):
             inside = self._root.leads_inside(target)
             if inside is None:
@@ -165,7 +165,7 @@ class _Walk:
         self._left.extendleft(reversed(_names(target)))
 
     def _up(self) -> None:
-        if not self._folders:
+        if not self._directories:
             if self._root.path == "/":
                 return
             raise self._escape()
@@ -180,13 +180,13 @@ def _names(path: str) -> list[str]:
 
 
 def open_at(place: Place, flags: int, mode: int = 0o600) -> int:
-    """What is at a place. It never follows a symlink: those were followed on the way."""
-    return os.open(place.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=place.folder)
+    """Opens the file at a place. Never follows a symlink: `Root.place` has followed them already."""
+    return os.open(place.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=place.directory)
 
 
 @contextmanager
 def refusals(path: str) -> Iterator[None]:
-    """What the kernel refuses, in the client's words."""
+    """Turns errors of the kernel into Refused, with the path that the client sent."""
     try:
         yield
     except OSError as error:
@@ -198,17 +198,17 @@ def refused(path: str, error: OSError) -> Refused:
         case errno.ENOENT:
             return Refused(Code.NOT_FOUND, f"{path!r} does not exist")
         case errno.ENOTDIR:
-            return Refused(Code.INVALID, f"a part of {path!r} is not a folder")
+            return Refused(Code.INVALID, f"a part of {path!r} is not a directory")
         case errno.EISDIR:
-            return Refused(Code.INVALID, f"{path!r} is a folder")
+            return Refused(Code.INVALID, f"{path!r} is a directory")
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return Refused(Code.DENIED, f"{path!r}: {os.strerror(error.errno)}")
         case errno.EEXIST:
-            return Refused(Code.CONFLICT, f"{path!r} is there already")
+            return Refused(Code.CONFLICT, f"{path!r} already exists")
         case errno.ENOTEMPTY:
             return Refused(Code.CONFLICT, f"{path!r} is not empty; remove it with recursive=true")
         case errno.ELOOP:
-            return Refused(Code.CONFLICT, f"{path!r} was changed into a symlink meanwhile")
+            return Refused(Code.CONFLICT, f"{path!r} was replaced by a symlink meanwhile")
         case errno.ENOSPC | errno.EDQUOT:
             return Refused(Code.NO_SPACE, f"no space left for {path!r}")
         case errno.ENAMETOOLONG:

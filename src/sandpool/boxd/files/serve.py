@@ -1,4 +1,4 @@
-"""The requests about files."""
+"""Serves requests about files: read, list, write, move, remove, trees as tar, and watches."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from sandpool.boxd.files import look, read, trees, write
+from sandpool.boxd.files import read, trees, write
 from sandpool.boxd.files.root import Root
 from sandpool.boxd.files.watch import Watch
-from sandpool.boxd.http.connection import Request
-from sandpool.boxd.http.hangup import until_gone
+from sandpool.boxd.http.connection import Request, until_hang_up
 from sandpool.boxd.http.reply import Answer, Reply, Streamed, json_reply
 from sandpool.wire.codes import Code, Refused
 from sandpool.wire.frames import CONTENT_TYPE, Kind, pack_value
@@ -18,7 +17,7 @@ from sandpool.wire.frames import CONTENT_TYPE, Kind, pack_value
 
 class FileRequests:
     def __init__(self, root: Root, absolute: Callable[[str], str]) -> None:
-        """`absolute` makes a path that begins at home one that begins at the root."""
+        """`absolute` resolves a path relative to the home directory."""
         self._root = root
         self._absolute = absolute
 
@@ -38,15 +37,15 @@ class FileRequests:
     async def _get(self, request: Request, path: str) -> Answer:
         head = request.head
         if head.flag("stat"):
-            return json_reply(look.stat_of(self._root, path, follow=not head.flag("nofollow")))
+            return json_reply(read.stat_of(self._root, path, follow=not head.flag("nofollow")))
         if head.flag("list"):
-            return json_reply({"path": path, "entries": await asyncio.to_thread(look.entries, self._root, path)})
+            return json_reply({"path": path, "entries": await asyncio.to_thread(read.entries, self._root, path)})
         if head.flag("tar"):
-            look.stat_of(self._root, path)  # a path that is not there is told before the answer begins
+            read.stat_of(self._root, path)  # a missing path is refused before the response starts
             return Streamed(trees.pack(self._root, path), 200, {"content-type": "application/x-tar"})
         if head.flag("watch"):
             watch = Watch(self._root, path, recursive=head.flag("recursive"))
-            return Streamed(until_gone(_events(watch), request.gone), 200, {"content-type": CONTENT_TYPE})
+            return Streamed(until_hang_up(_events(watch), request.gone), 200, {"content-type": CONTENT_TYPE})
         return read.download(self._root, path, head.headers.get("range", ""))
 
     async def _put(self, request: Request, path: str) -> Answer:
@@ -60,13 +59,13 @@ class FileRequests:
         head = request.head
         if head.flag("mkdir"):
             mode = write.mode_of(head.query.get("mode", ""))
-            write.make_folder(self._root, path, mode, parents=head.flag("parents"))
+            write.make_directory(self._root, path, mode, parents=head.flag("parents"))
             return Reply(204)
         if "move" in head.query:
             target = head.query["move"]
             write.move(self._root, path, self._absolute(target) if head.flag("relative") else target)
             return Reply(204)
-        raise Refused(Code.INVALID, "say what to do with it: ?mkdir or ?move=TARGET")
+        raise Refused(Code.INVALID, "a POST needs ?mkdir or ?move=TARGET")
 
 
 async def _events(watch: Watch) -> AsyncGenerator[bytes, None]:

@@ -1,4 +1,8 @@
-"""The body of a request, read as fast as it is used and no faster."""
+"""Reads the body of a request, no faster than it is consumed.
+
+Long bodies go from the socket into a file past the event loop's buffers. The loop only waits for bytes to arrive; a thread then moves what
+has arrived and never waits for the client. So slow clients hold no thread, and a slow disk does not delay other connections.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,23 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import AsyncGenerator
-from typing import Any
+import select
+import socket
+from collections.abc import AsyncGenerator, Awaitable
+from typing import Any, TypeVar
 
-from sandpool.boxd.http.straight import Straight
+from sandpool.boxd.ready import readable
 from sandpool.wire.codes import Code, Refused
 
 PIECE = 256 * 1024
 WORTH = 1 << 20
-"""Bytes from which on it pays to leave the event loop's buffers out."""
+"""Bodies of at least so many bytes bypass the event loop's buffers."""
 _LONGEST_SIZE_LINE = 1024
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;|\Z)")
 
 
 class Body:
-    def __init__(self, reader: asyncio.StreamReader, length: int | None, straight: Straight | None = None) -> None:
+    def __init__(self, reader: asyncio.StreamReader, length: int | None, straight: FileTransfer | None = None) -> None:
         self._reader = reader
         self._left = length  # None: chunked
         self._straight = straight
@@ -34,7 +40,7 @@ class Body:
                 yield piece
 
     async def read(self, most: int) -> bytes:
-        """All of it, if it is not more than that."""
+        """The whole body. Refused if it is longer than `most` bytes."""
         parts: list[bytes] = []
         size = 0
         async for piece in self.pieces():
@@ -45,7 +51,7 @@ class Body:
         return b"".join(parts)
 
     async def into(self, file: int) -> None:
-        """All of it, written to an open file where that stands."""
+        """Writes the whole body to an open file, at its current offset."""
         if self._straight is not None and self._left is not None and self._left >= WORTH:
             await self._straight.into(file, self._left)
             self._left, self.ended = 0, True
@@ -56,10 +62,10 @@ class Body:
                 rest = rest[os.write(file, rest) :]
 
     async def value(self, most: int = 1 << 20) -> dict[str, Any]:
-        """The JSON object that it is."""
+        """The body as a JSON object."""
         data = await self.read(most)
         try:
-            # Arguments and names of files may be any bytes: they travel as they are and survive as surrogates.
+            # Arguments and file names may be any bytes: bytes that are not UTF-8 survive as surrogates.
             value = json.loads(data.decode("utf-8", "surrogateescape") or "{}")
         except (ValueError, RecursionError) as error:
             raise Refused(Code.INVALID, f"the body is not JSON: {error}") from None
@@ -82,29 +88,110 @@ class Body:
                 raise Refused(Code.INVALID, "a chunk has no size")
             self._chunk = int(size[1], 16)
             if self._chunk == 0:
-                while await self._line():  # trailers, which nobody needs
+                while await self._line():  # trailers are ignored
                     pass
                 self.ended = True
                 return b""
         piece = await self._some(min(self._chunk, PIECE))
         self._chunk -= len(piece)
         if self._chunk == 0 and await self._line():
-            raise Refused(Code.INVALID, "a chunk is longer than it said")
+            raise Refused(Code.INVALID, "a chunk is longer than its size line says")
         return piece
 
     async def _some(self, most: int) -> bytes:
         piece = await self._reader.read(most)
         if not piece:
-            raise ConnectionResetError("the client went away in the middle of a body")
+            raise ConnectionResetError("the client closed the connection in the middle of a body")
         return piece
 
     async def _line(self) -> bytes:
         try:
             line = await self._reader.readuntil(b"\r\n")
         except asyncio.IncompleteReadError:
-            raise ConnectionResetError("the client went away in the middle of a body") from None
+            raise ConnectionResetError("the client closed the connection in the middle of a body") from None
         except asyncio.LimitOverrunError:
             raise Refused(Code.INVALID, "a line between chunks is too long") from None
         if len(line) > _LONGEST_SIZE_LINE:
             raise Refused(Code.INVALID, "a line between chunks is too long")
         return line[:-2]
+
+
+T = TypeVar("T")
+_PIECE = 256 * 1024
+_TURN = 64 << 20
+"""Bytes that one call in a thread moves, so that transfers share the threads."""
+_PAUSE = 2
+"""Milliseconds that the thread waits for more, so that a fast client does not cost a switch to the event loop per piece."""
+
+
+class Reader(asyncio.StreamReader):
+    """A stream reader whose buffered bytes can be taken out."""
+
+    def take(self, most: int) -> bytes:
+        buffer: bytearray = self._buffer  # type: ignore[attr-defined]
+        data = bytes(buffer[:most])
+        del buffer[:most]
+        return data
+
+
+class FileTransfer:
+    """Moves a long body straight from the socket into a file."""
+
+    def __init__(self, reader: Reader, transport: asyncio.Transport) -> None:
+        self._reader = reader
+        self._transport = transport
+
+    async def into(self, file: int, length: int) -> None:
+        self._transport.pause_reading()
+        try:
+            held = self._reader.take(length)
+            if held:
+                await _whole(asyncio.to_thread(_write, file, memoryview(held)))
+            if left := length - len(held):
+                await self._receive(file, left)
+        finally:
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    async def _receive(self, file: int, left: int) -> None:
+        number = os.dup(self._transport.get_extra_info("socket").fileno())
+        with socket.socket(fileno=number) as connection:
+            buffer = memoryview(bytearray(_PIECE))
+            while left:
+                await readable(connection)
+                left -= await _whole(asyncio.to_thread(_move, connection, file, buffer, left))
+
+
+async def _whole(call: Awaitable[T]) -> T:
+    """Awaits work in a thread. It cannot be cancelled: on cancellation, waits for its end before its files are closed."""
+    task = asyncio.ensure_future(call)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+def _move(connection: socket.socket, file: int, buffer: memoryview, left: int) -> int:
+    """Moves bytes from the socket to the file. Returns how many."""
+    wanted = min(left, _TURN)
+    moved = 0
+    waiting = select.poll()
+    waiting.register(connection, select.POLLIN)
+    while moved < wanted:
+        try:
+            size = connection.recv_into(buffer, min(len(buffer), wanted - moved))
+        except BlockingIOError:
+            if not waiting.poll(_PAUSE):
+                break
+            continue
+        if not size:
+            raise ConnectionResetError("the client closed the connection in the middle of a body")
+        _write(file, buffer[:size])
+        moved += size
+    return moved
+
+
+def _write(file: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(file, data) :]

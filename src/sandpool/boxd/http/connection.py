@@ -1,4 +1,4 @@
-"""One connection: requests one after the other, each answered before the next is read."""
+"""Serves one connection: requests one after the other, each answered before the next is read."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import asyncio
 import hmac
 import sys
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
-from sandpool.boxd.http.body import Body
-from sandpool.boxd.http.hangup import Gone
+from sandpool.boxd.http.body import Body, FileTransfer, Reader
 from sandpool.boxd.http.head import LONGEST, Head, parse
 from sandpool.boxd.http.reply import Answer, FromFile, Last, Reply, Streamed, Switched, head_of, refusal
-from sandpool.boxd.http.straight import Reader, Straight
 from sandpool.wire.codes import Code, Refused
 
 BUFFER = 256 * 1024
@@ -22,30 +20,30 @@ BUFFER = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds."""
+    """Time-outs in seconds, and a limit in bytes."""
 
     head: float = 30.0  # from the first byte of a request to the end of its head
     idle: float = 3600.0  # between requests
-    lingering: float = 2.0  # for a client that was refused in the middle of its body
-    unread: int = 64 << 20  # bytes of that
+    lingering: float = 2.0  # for a client that is still sending a body which was refused
+    unread: int = 64 << 20  # bytes that are still read from it
 
 
 @dataclass(slots=True)
 class Request:
     head: Head
     body: Body
-    gone: Gone  # set when the client has hung up
+    gone: HangUp  # set when the client has hung up
 
 
 Handler = Callable[[Request], Awaitable[Answer]]
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
-    """A stream that also says when the client hangs up while nobody reads."""
+    """A stream that also reports that the client hung up while nothing is read."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         super().__init__(reader)
-        self.gone = Gone()
+        self.gone = HangUp()
 
     def eof_received(self) -> bool | None:
         self.gone.set()
@@ -73,23 +71,23 @@ class Connection:
         patience: Patience = Patience(),
     ) -> None:
         self._reader = reader
-        self._straight = Straight(reader, transport)
+        self._straight = FileTransfer(reader, transport)
         self._writer = asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
         self._gone = protocol.gone
         self._handler = handler
         self._token = token.encode()
-        self._said = said  # with every answer
+        self._said = said  # headers of every response
         self._patience = patience
         self.idle = False  # between two requests
 
     async def serve(self) -> None:
-        """Until the client goes or misbehaves. Never raises but when it is cancelled."""
+        """Serves until the client closes the connection or breaks the protocol. Raises only CancelledError."""
         try:
             while await self._one():
                 pass
         except (ConnectionError, TimeoutError, asyncio.IncompleteReadError):
             pass
-        except Exception:  # in the middle of an answer: cutting it off is all that can still be said
+        except Exception:  # in the middle of a response: aborting is the only way left to report it
             traceback.print_exc(file=sys.stderr)
             self._writer.transport.abort()
         finally:
@@ -98,7 +96,7 @@ class Connection:
                 await self._writer.wait_closed()
 
     async def _one(self) -> bool:
-        """Whether another request may follow."""
+        """Serves one request; whether another one may follow."""
         try:
             head = await self._head()
         except Refused as error:
@@ -119,11 +117,11 @@ class Connection:
         return keep
 
     async def _linger(self) -> None:
-        """A client that is still sending reads the answer only if the connection is not torn down under it."""
+        """Keeps reading for a while: a client that is still sending would get a reset instead of the response."""
         try:
             self._writer.write_eof()
         except OSError:
-            return  # it is gone
+            return  # already closed
         left = self._patience.unread
         async with asyncio.timeout(self._patience.lingering):
             while left > 0 and (data := await self._reader.read(BUFFER)):
@@ -155,7 +153,7 @@ class Connection:
             return refusal(error)
         except ConnectionError:
             raise
-        except Exception:  # a bug of ours must not end the others' connections
+        except Exception:  # a bug must not end other connections
             traceback.print_exc(file=sys.stderr)
             return refusal(Refused(Code.INTERNAL, "boxd failed; its log says more"))
 
@@ -198,7 +196,7 @@ class Connection:
         if self._writer.is_closing():
             raise ConnectionResetError("the client hung up")
         sent = await loop.sendfile(self._writer.transport, answer.file, answer.start, answer.length)
-        if sent < answer.length:  # the length that we promised cannot be kept
+        if sent < answer.length:  # the announced content-length cannot be met
             raise ConnectionResetError("the file became shorter while it was read")
 
     async def _pour(self, begun: bytes, source: AsyncIterator[bytes]) -> None:
@@ -212,3 +210,46 @@ class Connection:
                 return
         writer.write(begun + b"0\r\n\r\n")
         await writer.drain()
+
+
+class HangUp(asyncio.Event):
+    """Set when the client has hung up. Code that also waits for something else registers a callback, which needs no task."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: list[Callable[[], object]] = []
+
+    def call(self, what: Callable[[], object]) -> None:
+        self._calls.append(what)
+
+    def forget(self, what: Callable[[], object]) -> None:
+        self._calls.remove(what)
+
+    def set(self) -> None:
+        super().set()
+        for what in tuple(self._calls):
+            what()
+
+
+async def until_hang_up(source: AsyncGenerator[bytes, None], gone: asyncio.Event) -> AsyncGenerator[bytes, None]:
+    """Yields from the source until the client hangs up, also while the source yields nothing."""
+    hung_up = asyncio.ensure_future(gone.wait())
+    coming: asyncio.Future[bytes] | None = None
+    try:
+        while True:
+            coming = asyncio.ensure_future(anext(source))
+            await asyncio.wait((coming, hung_up), return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():
+                raise ConnectionResetError("the client hung up")
+            try:
+                piece = coming.result()
+            except StopAsyncIteration:
+                return
+            yield piece
+    finally:
+        hung_up.cancel()
+        if coming is not None and not coming.done():
+            coming.cancel()
+            with suppress(asyncio.CancelledError):
+                await coming
+        await source.aclose()

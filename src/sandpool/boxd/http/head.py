@@ -1,4 +1,4 @@
-"""The head of a request, from bytes. Strict where leniency lets two readers see two different requests."""
+"""Parses the head of a request, as strictly as wire/http_head.py."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from sandpool.wire.codes import Code, Refused
+from sandpool.wire.http_head import BadHead, fields, framing
 
 LONGEST = 64 * 1024
 MOST_HEADERS = 200
 
 _LINE = re.compile(rb"([A-Z]{1,16}) ([!-~]{1,16384}) HTTP/1\.([01])")
-_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*")
+_ONCE = frozenset({"content-length", "transfer-encoding", "authorization", "host"})
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
     method: str
-    path: str  # decoded, as text in which undecodable bytes survive
+    path: str  # percent-decoded; bytes that are not UTF-8 survive as surrogates
     query: Mapping[str, str]
     headers: Mapping[str, str]  # names in lower case
     length: int | None = None  # of the body; None: chunked
-    close: bool = False  # nothing follows on this connection
+    close: bool = False  # no request follows on this connection
 
     @property
     def upgrade(self) -> str:
-        """The protocol that the client would like to go on with."""
+        """The protocol that the client asks to upgrade to."""
         wished = self.headers.get("upgrade", "").strip().lower()
         return wished if "upgrade" in _tokens(self.headers.get("connection", "")) else ""
 
     def flag(self, name: str) -> bool:
-        """A query parameter as yes or no; there without a value, it says yes."""
+        """A boolean query parameter; present without a value, it is true."""
         text = self.query.get(name)
         if text is None or text.lower() in ("0", "f", "false"):
             return False
@@ -50,13 +51,20 @@ class Head:
 
 
 def parse(data: bytes) -> Head:
-    """`data` ends with the empty line."""
-    first, *rest = data[:-4].split(b"\r\n")
+    """`data` ends with the empty line. Raises Refused."""
+    try:
+        return _parse(data)
+    except BadHead as error:
+        raise Refused(Code.INVALID, error.message) from None
+
+
+def _parse(data: bytes) -> Head:
+    first, _, block = data[:-2].partition(b"\r\n")
     found = _LINE.fullmatch(first)
     if found is None:
         raise Refused(Code.INVALID, "this is not an HTTP/1.1 request")
     method, target, minor = found.groups()
-    headers = _headers(rest)
+    headers = _headers(block)
     path, _, query = target.partition(b"?")
     if not path.startswith(b"/"):
         raise Refused(Code.INVALID, "the request's target must be a path")
@@ -71,32 +79,29 @@ def parse(data: bytes) -> Head:
     )
 
 
-def _headers(lines: list[bytes]) -> dict[str, str]:
-    if len(lines) > MOST_HEADERS:
+def _headers(block: bytes) -> dict[str, str]:
+    if block.count(b"\r\n") > MOST_HEADERS:
         raise Refused(Code.INVALID, f"more than {MOST_HEADERS} headers")
     headers: dict[str, str] = {}
-    for line in lines:
-        found = _HEADER.fullmatch(line)
-        if found is None:
-            raise Refused(Code.INVALID, "a header is malformed")
-        name, value = found[1].decode().lower(), found[2].decode("utf-8", "surrogateescape")
-        if name in ("content-length", "transfer-encoding", "authorization", "host") and name in headers:
-            raise Refused(Code.INVALID, f"the header {name} is there twice")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    for raw_name, raw_value in fields(block):
+        name, value = raw_name.decode(), raw_value.decode("utf-8", "surrogateescape")
+        if name in headers:
+            if name in _ONCE:
+                raise Refused(Code.INVALID, f"the header {name} occurs twice")
+            value = f"{headers[name]}, {value}"
+        headers[name] = value
     return headers
 
 
 def _length(headers: Mapping[str, str]) -> int | None:
-    encoding, length = headers.get("transfer-encoding"), headers.get("content-length")
-    if encoding is not None:
-        if length is not None or encoding.lower() != "chunked":
-            raise Refused(Code.INVALID, "the length of the body is ambiguous; send Content-Length or chunks")
-        return None
-    if length is None:
-        return 0
-    if not length.isascii() or not length.isdigit() or len(length) > 18:
-        raise Refused(Code.INVALID, "Content-Length is not a number")
-    return int(length)
+    """Length of the body; None: chunked."""
+    length, chunked = framing(_raw(headers, "content-length"), _raw(headers, "transfer-encoding"))
+    return None if chunked else length or 0
+
+
+def _raw(headers: Mapping[str, str], name: str) -> bytes | None:
+    value = headers.get(name)
+    return None if value is None else value.encode("utf-8", "surrogateescape")
 
 
 def _tokens(text: str) -> set[str]:

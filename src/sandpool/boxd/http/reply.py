@@ -1,4 +1,4 @@
-"""What a request is answered with."""
+"""The kinds of responses, and how their heads are written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """All of it at once."""
+    """A complete response."""
 
     status: int = 200
     body: bytes = b""
@@ -28,13 +28,13 @@ class Reply:
 
 
 class Last(bytes):
-    """A piece after which nothing comes: it travels together with the end."""
+    """The last piece: it is sent in one write with the final chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """As it comes, in chunks. `source` is closed when the client goes. `prompt`: its first piece is there at once, and travels
-    together with the head."""
+    """A chunked response. `source` is closed when the client goes. `prompt`: its first piece is available at once and is sent in
+    one write with the head."""
 
     source: AsyncGenerator[bytes, None]
     status: int = 200
@@ -44,7 +44,7 @@ class Streamed:
 
 @dataclass(frozen=True, slots=True)
 class FromFile:
-    """A part of an open file, which is closed afterwards. The kernel sends it."""
+    """A part of an open file, sent by the kernel. The file is closed afterwards."""
 
     file: BinaryIO
     start: int
@@ -55,7 +55,7 @@ class FromFile:
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """The connection goes on as something else, in the hands of `run`."""
+    """The connection is upgraded: `run` takes it over."""
 
     run: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
     headers: Mapping[str, str]
@@ -79,5 +79,5 @@ def head_of(status: int, headers: Mapping[str, str]) -> bytes:
 
 
 def _one_line(value: str) -> str:
-    """A file's name may hold anything; a header may not."""
+    """Replaces line breaks: a file name may contain them, a header may not."""
     return "".join(character if character >= " " and character != "\x7f" else "?" for character in value)

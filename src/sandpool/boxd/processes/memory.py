@@ -1,7 +1,7 @@
-"""Whether the kernel ended a process because the sandbox had used up its memory: it counts such ends for each control group.
+"""Whether the OOM killer ended a process: the kernel counts OOM kills for each control group.
 
-A count says that it happened, not to whom. A process that somebody killed, and not we, counts as one of them if there is one that
-happened since it started and that no other process has taken for itself.
+The count says that one happened, not to which process. A process that was killed, and not by us, counts as OOM-killed if the count has grown
+since it started and no other process has claimed that kill.
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ from __future__ import annotations
 import os
 
 PLACES = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
-"""Where a container sees the counts of its own control group, with version 2 and with version 1."""
+"""Where a container sees the counts of its own control group: cgroup v2, then v1."""
 _LONGEST = 1024
 _KEY = b"oom_kill "
 
 
 class MemoryKills:
     def __init__(self, file: int | None = None) -> None:
-        """`file` is one of PLACES, open; None where nobody counts. It stays the caller's."""
+        """`file` is one of PLACES, open, and stays the caller's; None if there is no count."""
         self._file = file
-        self._taken = 0  # the count up to which all are some process's
+        self._taken = 0  # kills up to this count have been claimed
 
     def mark(self) -> bytes:
-        """How it is now, for `ended`. Read for each process that starts, so nothing is done with it yet."""
+        """The file as it is now, for `ended`. Called for each start, so it is not parsed yet."""
         try:
             return os.pread(self._file, _LONGEST, 0) if self._file is not None else b""
         except OSError:
             return b""
 
     def ended(self, before: bytes) -> bool:
-        """Whether this is what ended a process that was killed: `before` is the mark of its start."""
+        """Whether the OOM killer ended this process, which was killed; claims the kill. `before` is the mark of its start."""
         known = max(counted(before), self._taken)
         if counted(self.mark()) <= known:
             return False
@@ -45,7 +45,7 @@ def counted(text: bytes) -> int:
 
 
 def opened() -> int | None:
-    """The counts of our own control group, if they can be seen."""
+    """Opens the counts of our own control group, if they are visible."""
     for place in PLACES:
         try:
             return os.open(place, os.O_RDONLY | os.O_CLOEXEC)

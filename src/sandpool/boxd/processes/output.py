@@ -1,7 +1,7 @@
-"""What a process has said lately, by position, for any number of readers.
+"""The recent output of a process, by position, for any number of readers.
 
-Nobody who follows loses anything: while a reader is further behind than what is kept, the process is not read from, and so
-waits in its own writes. Without readers only the newest part stays, and a later reader is told how much is gone.
+A reader that follows loses nothing: while one is further behind than what is kept, the process is not read from, and so blocks in its own
+writes. Without readers only the newest part is kept, and a later reader is told how many bytes are gone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Piece(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """So many bytes before the next piece are not kept any more."""
+    """So many bytes before the next piece were dropped."""
 
     size: int
 
@@ -39,7 +39,7 @@ class Output:
         self._next_reader = 0
         self._news = asyncio.Event()
         self.end = 0
-        self.complete = False  # nothing that a reader should wait for will follow
+        self.complete = False  # no more output that a reader should wait for
 
     @property
     def start(self) -> int:
@@ -47,7 +47,7 @@ class Output:
 
     @property
     def full(self) -> bool:
-        """A reader is so far behind that nothing more can be taken."""
+        """Whether a reader is so far behind that no more output can be taken."""
         return bool(self._readers) and self.end - min(self._readers.values()) >= self._keep
 
     def add(self, kind: Kind, data: bytes) -> None:
@@ -67,11 +67,12 @@ class Output:
     async def follow(
         self, position: int, *, wait: bool = True, gone: asyncio.Event | None = None
     ) -> AsyncGenerator[Piece | Lost, None]:
-        """From there on, until it is complete, or as far as it is now. `gone` cuts it off; whoever sets it calls `wake`."""
+        """Yields output from a position on: until it is complete, or without `wait` as far as it is now. `gone` stops it; who sets it must
+        call `wake`."""
         reader, self._next_reader = self._next_reader, self._next_reader + 1
         wanted = min(max(position, 0), self.end)
         at = max(wanted, self.start)
-        self._readers[reader] = at  # before anything is given: while the reader is busy, more could go
+        self._readers[reader] = at  # before yielding: while the reader is busy, more could be dropped
         try:
             if at > wanted:
                 yield Lost(at - wanted)
@@ -91,7 +92,7 @@ class Output:
             self._resume()
 
     def _from(self, position: int) -> list[Piece]:
-        """What is there from this position; it begins inside a piece only where a reader came back in the middle of one."""
+        """The pieces from this position on. The first is cut if a reader resumes in the middle of it."""
         found: list[Piece] = []
         for piece in reversed(self._pieces):
             if piece.end <= position:
@@ -110,6 +111,6 @@ class Output:
             self._resume()
 
     def wake(self) -> None:
-        """Lets all readers look again."""
+        """Wakes all readers."""
         self._news.set()
         self._news = asyncio.Event()

@@ -1,4 +1,4 @@
-"""One process: fed, read, signalled, waited for."""
+"""One process: its input, output, signals and exit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 from sandpool.boxd.processes.memory import MemoryKills
 from sandpool.boxd.processes.output import Output
+from sandpool.boxd.processes.process_tree import end_tree
 from sandpool.boxd.processes.spawn import Spawned, resize
 from sandpool.boxd.processes.spec import Size, Spec
-from sandpool.boxd.processes.tree import end_tree
 from sandpool.boxd.ready import writable
 from sandpool.wire.codes import Code, Refused
 from sandpool.wire.frames import Kind
@@ -27,14 +27,14 @@ KILLED = 128 + signal.SIGKILL
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    code: int  # 128 + the signal, when a signal ended it
+    code: int  # 128 + signal if a signal ended it
     signal: int = 0
     timed_out: bool = False
     out_of_memory: bool = False
 
     def value(self) -> dict[str, Any]:
-        told = {"code": self.code, "signal": self.signal, "timedOut": self.timed_out}
-        return {**told, "outOfMemory": True} if self.out_of_memory else told
+        value = {"code": self.code, "signal": self.signal, "timedOut": self.timed_out}
+        return {**value, "outOfMemory": True} if self.out_of_memory else value
 
 
 class Process:
@@ -47,8 +47,8 @@ class Process:
         self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         self._spawned = spawned
         self._stdin = spawned.stdin
-        self.taken = 0  # bytes of stdin that are in its pipe, or were
-        self._writers: dict[str, int] = {}  # how many came from each that says where its own begin
+        self.taken = 0  # bytes of stdin written to its pipe
+        self._writers: dict[str, int] = {}  # bytes received from each named writer
         self._open = {spawned.stdout: Kind.STDOUT} | (
             {spawned.stderr: Kind.STDERR} if spawned.stderr is not None else {}
         )
@@ -56,15 +56,15 @@ class Process:
         self._room = asyncio.Event()
         self._feeding = asyncio.Lock()
         self._timed_out = False
-        self._waited_for = False  # its number may be another process's
-        self._killed = False  # by whoever asked us for it
+        self._waited_for = False  # after waitpid: the pid may be reused
+        self._killed = False  # by a request of a client
         self._kills = kills
         self._kills_before = kills.mark()
         self._deadline: asyncio.TimerHandle | None = None
         self._read_on()
         self._await_end()
 
-    # What it says
+    # Output
 
     def _read_on(self) -> None:
         if self.output.full:
@@ -82,12 +82,12 @@ class Process:
                 self._rest(other)
 
     def _take(self, file: int) -> bool:
-        """Whether there was something."""
+        """Reads some output; whether there was any."""
         try:
             data = os.read(file, _PIECE)
         except BlockingIOError:
             return False
-        except OSError:  # a terminal whose last user is gone
+        except OSError:  # EIO: the other side of the terminal is closed
             data = b""
         if data:
             self.output.add(self._open[file], data)
@@ -105,7 +105,7 @@ class Process:
             self._reading.discard(file)
             asyncio.get_running_loop().remove_reader(file)
 
-    # How it ends
+    # Exit
 
     def _await_end(self) -> None:
         loop = asyncio.get_running_loop()
@@ -129,14 +129,14 @@ class Process:
         self.end()
 
     def _end(self) -> None:
-        """What it said before its end is read first. A child that it left behind may hold the pipes for ever: nobody waits."""
+        """Reads the output before the exit first. Does not wait for a child left behind, which may hold the pipes forever."""
         if self._deadline is not None:
             self._deadline.cancel()
         status = self._spawned.wait()
         self._waited_for = True
         number = -status if status < 0 else 0
         code = 128 + number if number else status
-        # A shell whose command was killed ends with the same code, by itself.
+        # A shell whose command was killed exits by itself with the same code.
         by_us = self._killed or self._timed_out
         oom = code == KILLED and not by_us and self._kills.ended(self._kills_before)
         end = Exit(code, number, self._timed_out, oom)
@@ -146,7 +146,7 @@ class Process:
     async def _finish(self, end: Exit) -> None:
         for file in tuple(self._open):
             while file in self._open:
-                if self.output.full:  # a reader is behind; what is in the pipe is still his
+                if self.output.full:  # a slow reader still gets what is in the pipe
                     self._room.clear()
                     await self._room.wait()
                 elif not self._take(file):
@@ -157,21 +157,21 @@ class Process:
             self._close_stdin()
 
     def signal(self, number: int) -> None:
-        """To the process and everything in its group, whether or not the process itself has ended."""
+        """Signals the process group, whether or not the process itself has ended."""
         self._killed = self._killed or number == signal.SIGKILL
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
     def end(self) -> None:
-        """By force, with all that it has started: also what has left its group, and what was orphaned."""
+        """Kills it with everything it has started, also processes that left its group or were orphaned."""
         end_tree(0 if self._waited_for else self.pid, self._spawned.mark)
         self.signal(signal.SIGKILL)
 
-    # What it is told
+    # Input
 
     async def feed(self, data: bytes | memoryview, writer: str = "", at: int = 0) -> None:
-        """Returns when it is in the pipe: a program that does not read makes the writer wait. A writer that has a name and says
-        where its data begins may send it once more if it does not know how much arrived: nothing is taken twice."""
+        """Returns when all data is in the pipe: a program that does not read makes the writer wait. A named writer that sends the offset
+        of its data may send it again if it does not know how much arrived: no byte is taken twice."""
         async with self._feeding:
             rest = memoryview(data)[self._known(writer, at) - at if writer else 0 :]
             while rest:
@@ -185,11 +185,11 @@ class Process:
                         self._writers[writer] += written
                 except BlockingIOError:
                     await self._writable(self._stdin)
-                except OSError:  # nobody reads it any more
+                except OSError:  # the reading end is closed
                     self._close_stdin()
 
     def _known(self, writer: str, at: int) -> int:
-        """How many bytes came from this writer, which is the newest now."""
+        """Bytes received from this writer, which becomes the newest."""
         known = self._writers.pop(writer, 0)
         if len(writer) > LONGEST_NAME:
             raise Refused(Code.INVALID, f"a writer's name is longer than {LONGEST_NAME} characters")
@@ -201,7 +201,7 @@ class Process:
         return known
 
     async def _writable(self, file: int) -> None:
-        """Or until it has ended: then nobody will ever read."""
+        """Waits until stdin is writable or the process has ended."""
         room = asyncio.ensure_future(writable(file))
         await asyncio.wait((room, self.ended), return_when=asyncio.FIRST_COMPLETED)
         if not room.done():
@@ -209,7 +209,7 @@ class Process:
             self._close_stdin()
 
     async def end_input(self) -> None:
-        """The end of stdin; to a terminal, the character that stands for it."""
+        """Closes stdin; to a terminal, sends the EOF character."""
         if self.spec.terminal is not None:
             with suppress(Refused):
                 await self.feed(b"\x04")
@@ -229,10 +229,10 @@ class Process:
             raise Refused(Code.CONFLICT, f"process {self.id} has no terminal")
         resize(self._spawned.stdout, size)
 
-    # What is left of it
+    # Cleaning up
 
     def release(self) -> None:
-        """Lets go of its files. What still writes to them will notice."""
+        """Closes its files. Processes that still write to them get SIGPIPE or an error."""
         for file in tuple(self._open):
             self._rest(file)
             del self._open[file]

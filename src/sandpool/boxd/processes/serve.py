@@ -1,28 +1,27 @@
-"""The requests about processes."""
+"""Serves requests about processes: over plain HTTP, or both ways over a WebSocket."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from typing import Any
 
-from sandpool.boxd.http.connection import Request
-from sandpool.boxd.http.conversation import Conversation
-from sandpool.boxd.http.hangup import Gone
+from sandpool.boxd.http.connection import HangUp, Request
 from sandpool.boxd.http.reply import Answer, Last, Reply, Streamed, Switched, json_reply
-from sandpool.boxd.processes.converse import converse, start_and_converse
+from sandpool.boxd.http.websocket import WebSocket
 from sandpool.boxd.processes.output import Lost
 from sandpool.boxd.processes.process import Process
 from sandpool.boxd.processes.spawn import signal_number
 from sandpool.boxd.processes.spec import read, size
 from sandpool.boxd.processes.table import Table
-from sandpool.wire import websocket
+from sandpool.wire import frames, websocket
 from sandpool.wire.codes import Code, Refused
 from sandpool.wire.frames import CONTENT_TYPE, Kind, pack, pack_value
 
 LONGEST_SPEC = 16 << 20
 LONGEST_WAIT = 60_000
-"""Milliseconds; whoever waits longer asks again."""
+"""Milliseconds; a client that wants to wait longer asks again."""
 
 
 class ProcessRequests:
@@ -37,7 +36,7 @@ class ProcessRequests:
             case ("POST", []):
                 return await self._start(request)
             case ("GET", ["start"]):
-                return self._start_talking(request)
+                return self._start_over_websocket(request)
             case ("GET", [id]):
                 return await self._look(request, self._table.get(id))
             case ("DELETE", [id]):
@@ -48,8 +47,8 @@ class ProcessRequests:
             case ("GET", [id, "attach"]):
                 return self._attach(request, self._table.get(id))
             case ("POST", [id, what]):
-                return await self._tell(request, self._table.get(id), what)
-        raise Refused(Code.NOT_FOUND, "no such request about processes")
+                return await self._control(request, self._table.get(id), what)
+        raise Refused(Code.NOT_FOUND, "there is no such request about processes")
 
     async def _start(self, request: Request) -> Answer:
         spec = read(await request.body.value(LONGEST_SPEC))
@@ -61,11 +60,11 @@ class ProcessRequests:
         process = self._table.start(spec)
         if not streams:
             return json_reply(process.value(), 201)
-        source = _story(process, request.gone, ends=not spec.detach)
+        source = _run_frames(process, request.gone, ends=not spec.detach)
         return Streamed(source, 200, {"content-type": CONTENT_TYPE}, prompt=True)
 
     async def _look(self, request: Request, process: Process) -> Answer:
-        """With `wait`, as soon as it has ended or so many milliseconds have passed."""
+        """The state of a process. With `wait`, once it has ended or after so many milliseconds."""
         wait = min(request.head.number("wait", 0), LONGEST_WAIT) / 1000
         if wait and not process.ended.done():
             await asyncio.wait((process.ended,), timeout=wait)
@@ -83,21 +82,21 @@ class ProcessRequests:
         position = request.head.number("from", process.output.end if request.head.flag("new") else 0)
 
         async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await converse(process, position, Conversation(reader, writer), request.gone)
+            await attach_over_websocket(process, position, WebSocket(reader, writer), request.gone)
 
         return Switched(run, accepted)
 
-    def _start_talking(self, request: Request) -> Answer:
+    def _start_over_websocket(self, request: Request) -> Answer:
         accepted = websocket.accept(request.head.headers)
         if isinstance(accepted, str):
             raise Refused(Code.INVALID, accepted)
 
         async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await start_and_converse(self._table, Conversation(reader, writer), request.gone)
+            await start_over_websocket(self._table, WebSocket(reader, writer), request.gone)
 
         return Switched(run, accepted)
 
-    async def _tell(self, request: Request, process: Process, what: str) -> Answer:
+    async def _control(self, request: Request, process: Process, what: str) -> Answer:
         match what:
             case "stdin":
                 writer, at = request.head.query.get("writer", ""), request.head.number("at", 0)
@@ -111,12 +110,12 @@ class ProcessRequests:
             case "resize":
                 process.resize(size("size", await request.body.value()))
             case _:
-                raise Refused(Code.NOT_FOUND, f"a process cannot be told {what!r}")
+                raise Refused(Code.NOT_FOUND, f"a process has no operation {what!r}")
         return Reply(204)
 
 
-async def _frames(process: Process, position: int, gone: Gone, *, wait: bool = True) -> AsyncGenerator[bytes, None]:
-    """Its output from a position, and how it ended if it has. Cut off when the client hangs up, also while nothing is said."""
+async def _frames(process: Process, position: int, gone: HangUp, *, wait: bool = True) -> AsyncGenerator[bytes, None]:
+    """Yields its output from a position on, then its exit if it has ended. Stops when the client hangs up, also while there is no output."""
     output = process.output
     gone.call(output.wake)
     try:
@@ -132,8 +131,8 @@ async def _frames(process: Process, position: int, gone: Gone, *, wait: bool = T
         yield Last(pack_value(Kind.EXIT, process.ended.result().value()))
 
 
-async def _story(process: Process, gone: Gone, *, ends: bool) -> AsyncGenerator[bytes, None]:
-    """A whole run. If the client hangs up before its end, the process ends with it, unless it was to be left alone."""
+async def _run_frames(process: Process, gone: HangUp, *, ends: bool) -> AsyncGenerator[bytes, None]:
+    """Yields a whole run. If the client hangs up first, the process is killed if `ends`."""
     try:
         yield pack_value(Kind.STARTED, process.value())
         async with aclosing(_frames(process, 0, gone)) as source:
@@ -142,3 +141,101 @@ async def _story(process: Process, gone: Gone, *, ends: bool) -> AsyncGenerator[
     finally:
         if ends and not process.ended.done():
             process.end()
+
+
+FIRST = 30.0
+"""Seconds until the client must have sent what to start."""
+LINGER = 5.0
+"""Seconds to deliver input that the client sent before it hung up, if the process does not read it."""
+
+
+async def start_over_websocket(table: Table, stream: WebSocket, gone: asyncio.Event) -> None:
+    """Starts what the first message describes. Each piece of stdin is acknowledged once it is in the process's pipe, so that a client
+    can take turns with the process. If the client hangs up first, the process is killed, unless it is detached."""
+    async with asyncio.timeout(FIRST):
+        data = await stream.receive()
+    if data is None:
+        return
+    try:
+        frame = frames.read_message(data)
+        if frame.kind is not Kind.START:
+            raise ValueError("the first message must describe the process to start")
+        spec = read(frame.value)
+        process = table.start(spec)
+    except (Refused, ValueError) as error:
+        await stream.send(_error(error))
+        await stream.close()
+        return
+    try:
+        await attach_over_websocket(process, 0, stream, gone, acknowledge=True)
+    finally:
+        if not spec.detach and not process.ended.done():
+            process.end()
+
+
+async def attach_over_websocket(
+    process: Process, position: int, stream: WebSocket, gone: asyncio.Event, *, acknowledge: bool = False
+) -> None:
+    """Connects client and process until the process has ended and its output was sent, or the client goes; the process continues."""
+
+    async def send_output() -> None:
+        await stream.send(frames.message(Kind.STARTED, frames.encode(process.value())))
+        async with aclosing(process.output.follow(position)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Lost):
+                    await stream.send(frames.message(Kind.LOST, frames.encode({"bytes": piece.size})))
+                else:
+                    await stream.send(frames.message(piece.kind, piece.data))
+        end = await asyncio.shield(process.ended)
+        await stream.send(frames.message(Kind.EXIT, frames.encode(end.value())))
+
+    sending = asyncio.ensure_future(send_output())
+    listening = asyncio.ensure_future(_listen(process, stream, acknowledge=acknowledge))
+    hung_up = asyncio.ensure_future(gone.wait())  # noticed even while there is neither input nor output
+    try:
+        await asyncio.wait((sending, listening, hung_up), return_when=asyncio.FIRST_COMPLETED)
+        if hung_up.done() and not sending.done() and not acknowledge:
+            await asyncio.wait((sending, listening), timeout=LINGER, return_when=asyncio.FIRST_COMPLETED)
+        if sending.done() and sending.exception() is None:
+            await _cancelled(listening)
+            await stream.finish()
+    finally:
+        for task in (sending, listening, hung_up):
+            await _cancelled(task)
+
+
+async def _cancelled(task: asyncio.Future[Any]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError, ConnectionError):
+        await task
+
+
+async def _listen(process: Process, stream: WebSocket, *, acknowledge: bool) -> None:
+    while (data := await stream.receive()) is not None:
+        try:
+            frame = frames.read_message(data)
+            await _apply(process, frame)
+            if acknowledge and frame.kind is Kind.STDIN:
+                await stream.send(frames.message(Kind.TAKEN, frames.encode({"stdin": process.taken})))
+        except (Refused, ValueError) as error:
+            await stream.send(_error(error))
+
+
+def _error(error: Refused | ValueError) -> bytes:
+    code = error.code if isinstance(error, Refused) else Code.INVALID
+    words: dict[str, Any] = {"code": code.word, "status": code.status, "message": str(error)}
+    return frames.message(Kind.ERROR, frames.encode(words))
+
+
+async def _apply(process: Process, frame: frames.Frame) -> None:
+    match frame.kind:
+        case Kind.STDIN:
+            await process.feed(frame.data)
+        case Kind.STDIN_END:
+            await process.end_input()
+        case Kind.RESIZE:
+            process.resize(size("size", frame.value))
+        case Kind.SIGNAL:
+            process.signal(signal_number(frame.value.get("signal")))
+        case _:
+            raise ValueError(f"clients do not send {frame.kind.name} frames")

@@ -1,4 +1,4 @@
-"""Starts a program: its pipes or its terminal, its environment, its own session."""
+"""Starts a program in its own session: pipes or a terminal, environment, working directory."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from sandpool.boxd.processes.process_tree import MARK
 from sandpool.boxd.processes.spec import Size, Spec
-from sandpool.boxd.processes.tree import MARK
 from sandpool.wire.codes import Code, Refused
 
 _DEFAULT = [signal.SIGPIPE, signal.SIGXFSZ]
-"""Signals that Python itself ignores."""
+"""Signals that Python ignores; programs get the default action back."""
 
 
 @dataclass(slots=True)
 class Spawned:
-    """Open files are ours. With a terminal, stdin and stdout are the same file."""
+    """The caller owns the descriptors. With a terminal, stdin and stdout are the same."""
 
     pid: int
-    wait: Callable[[], int]  # for its end; the exit code, or minus a signal
+    wait: Callable[[], int]  # blocks until it ends; the exit code, or minus the signal
     stdin: int | None
     stdout: int
     stderr: int | None
-    mark: str  # that everything carries which it starts
+    mark: str  # inherited by everything that it starts
 
 
 def spawn(spec: Spec, environment: Mapping[str, str], cwd: str | int, mark: str) -> Spawned:
@@ -64,7 +64,7 @@ def _with_pipes(spec: Spec, env: Mapping[str, str], cwd: str | int, *, wants_std
 
 
 def _with_terminal(spec: Spec, env: Mapping[str, str], cwd: str | int, size: Size) -> Spawned:
-    """The first terminal that the leader of a new session opens becomes its own: so it is opened there, by name."""
+    """The first terminal that a new session leader opens becomes its controlling terminal: so it is opened in the child, by name."""
     master, slave = pty.openpty()
     try:
         resize(master, size)
@@ -81,7 +81,7 @@ def _with_terminal(spec: Spec, env: Mapping[str, str], cwd: str | int, size: Siz
 
 
 def _started(spec: Spec, env: Mapping[str, str], cwd: str | int, files: list[tuple[object, ...]]) -> int:
-    """Its process id. All our own files close themselves on the way: Python opens them so."""
+    """Spawns the program and returns its pid. Our own descriptors are close-on-exec, as Python opens them."""
     with _refusing(spec), _working_in(cwd):
         program = _found(spec.argv[0], env)
         return os.posix_spawn(program, spec.argv, env, file_actions=files, setsid=True, setsigdef=_DEFAULT)
@@ -93,7 +93,7 @@ def _waiter(pid: int) -> Callable[[], int]:
 
 @contextmanager
 def _working_in(cwd: str | int) -> Iterator[None]:
-    """A new process begins where this one is. Nothing else here depends on that: files are named by open folders."""
+    """Changes the working directory, which the child inherits. Nothing else in boxd depends on it: files are reached through open directories."""
     here = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.chdir(cwd)
@@ -107,7 +107,7 @@ def _working_in(cwd: str | int) -> Iterator[None]:
 
 @contextmanager
 def _refusing(spec: Spec) -> Iterator[None]:
-    """What the kernel says against it, in the client's words."""
+    """Turns errors of the start into Refused, with a message for the client."""
     program = spec.argv[0]
     try:
         yield
@@ -115,21 +115,21 @@ def _refusing(spec: Spec) -> Iterator[None]:
         words = f"command not found: {program!r} (or the interpreter in its first line)"
         raise Refused(Code.NO_PROGRAM, words) from None
     except NotADirectoryError:
-        raise Refused(Code.NOT_FOUND, f"cwd {spec.cwd!r} is not a folder") from None
+        raise Refused(Code.NOT_FOUND, f"cwd {spec.cwd!r} is not a directory") from None
     except PermissionError:
-        raise Refused(Code.DENIED, f"{program!r} may not be executed") from None
+        raise Refused(Code.DENIED, f"{program!r} is not executable") from None
     except BlockingIOError:
-        raise Refused(Code.EXHAUSTED, "the sandbox has no room for another process; end some") from None
+        raise Refused(Code.EXHAUSTED, "the sandbox has reached its limit of processes; end some") from None
     except OSError as error:
         raise Refused(Code.INTERNAL, f"{program!r} could not be started: {error.strerror or error}") from None
 
 
 def _found(name: str, env: Mapping[str, str]) -> str:
-    """By the PATH that the program will have, not by ours."""
+    """Searches the PATH that the program will have, not ours."""
     if "/" in name:
         return name
-    for folder in (env.get("PATH") or os.defpath).split(":"):
-        candidate = os.path.join(folder or ".", name)
+    for directory in (env.get("PATH") or os.defpath).split(":"):
+        candidate = os.path.join(directory or ".", name)
         if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
             return candidate
     raise FileNotFoundError(name)
@@ -140,11 +140,11 @@ def resize(terminal: int, size: Size) -> None:
 
 
 def signal_number(name: object) -> int:
-    """From a name like TERM or SIGTERM, or a number."""
+    """The number of a signal, from a name like TERM or SIGTERM, or a number."""
     if isinstance(name, int) and not isinstance(name, bool) and 0 < name < signal.NSIG:
         return name
     if isinstance(name, str):
         full = name.upper() if name.upper().startswith("SIG") else f"SIG{name.upper()}"
         if full in signal.Signals.__members__:
             return signal.Signals[full].value
-    raise Refused(Code.INVALID, f"{name!r} is no signal; use a name like TERM or a number")
+    raise Refused(Code.INVALID, f"{name!r} is not a signal; use a name like TERM or a number")

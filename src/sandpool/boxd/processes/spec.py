@@ -1,4 +1,4 @@
-"""What a client asks to be run, read from JSON. Pure."""
+"""Parses and checks the JSON that says what to run. Pure."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Size:
 @dataclass(frozen=True, slots=True)
 class Spec:
     argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)  # over boxd's own
+    env: Mapping[str, str] = field(default_factory=dict)  # on top of boxd's own
     cwd: str = ""
     timeout: float | None = None
     terminal: Size | None = None
-    stdin: bytes | None = None  # all of it; None: none, unless `feeds`
-    feeds: bool = False  # stdin stays open and comes later
+    stdin: bytes | None = None  # the whole input; None: no input, unless `feeds`
+    feeds: bool = False  # stdin stays open for later input
     detach: bool = False  # it outlives the request that started it
-    keep: int = 1 << 20  # bytes of output for those who come later
+    keep: int = 1 << 20  # bytes of output kept for later readers
 
 
 def read(value: Mapping[str, Any]) -> Spec:
@@ -65,20 +65,20 @@ def size(name: str, value: Any) -> Size:
 def _argv(value: Mapping[str, Any]) -> tuple[str, ...]:
     argv, shell = value.get("argv"), value.get("shell")
     if (argv is None) == (shell is None):
-        raise Refused(Code.INVALID, "give either argv, a list that is run as it is, or shell, a text that /bin/sh runs")
+        raise Refused(Code.INVALID, "give either argv, a list that is run as it is, or shell, a string for /bin/sh")
     if shell is not None:
         return ("/bin/sh", "-c", _text("shell", shell))
     if not isinstance(argv, list) or not argv:
-        raise _wrong("argv", "a list with at least one text")
+        raise _wrong("argv", "a list of strings with at least one item")
     return tuple(_text(f"argv[{at}]", word) for at, word in enumerate(argv))
 
 
 def _env(value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise _wrong("env", "an object of texts")
+        raise _wrong("env", "an object with string values")
     for name in value:
         if not name or "=" in name:
-            raise Refused(Code.INVALID, f"the name {name!r} in env is empty or holds an equals sign")
+            raise Refused(Code.INVALID, f"the name {name!r} in env is empty or contains an equals sign")
     return {_text("env", name): _text(f"env.{name}", text) for name, text in value.items()}
 
 
@@ -92,7 +92,7 @@ def _stdin(value: Any) -> tuple[bytes | None, bool]:
             return base64.b64decode(value, validate=True), False
         except binascii.Error:
             pass
-    raise _wrong("stdin", "true, false, or all of it as base64")
+    raise _wrong("stdin", "true, false, or the whole input as base64")
 
 
 def _timeout(value: Any) -> float | None:
@@ -105,7 +105,7 @@ def _timeout(value: Any) -> float | None:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or "\0" in value:
-        raise _wrong(name, "text without null characters")
+        raise _wrong(name, "a string without null characters")
     return value
 
 

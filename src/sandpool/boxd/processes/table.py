@@ -1,4 +1,4 @@
-"""All processes that boxd has started: the running ones, and the newest of those that have ended."""
+"""The processes that boxd has started: the running ones, and the newest of the ended ones."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Table:
     def __init__(
         self, environment: Mapping[str, str], place: Callable[[str], str | int], kills: MemoryKills | None = None
     ) -> None:
-        """`place` turns a wished working folder into one that may be used: a path, or an open folder that is then ours."""
+        """`place` checks a requested working directory and returns a path, or an open directory that this table then owns."""
         self._environment = environment
         self._place = place
         self._kills = kills or MemoryKills()
         self._processes: dict[str, Process] = {}
         self._ended: dict[str, None] = {}  # oldest first
-        # Another boxd of the same sandbox, before a restart or after it, has other ids: nobody comes back to the wrong process.
+        # Ids differ between runs of boxd in the same sandbox, so that no client reattaches to the wrong process after a restart.
         self._last = secrets.randbelow(1 << 20) << 10
         self._marks = secrets.token_hex(8)
         self.closing = False
@@ -38,7 +38,7 @@ class Table:
         if self.closing:
             raise Refused(Code.UNAVAILABLE, "the sandbox is being shut down")
         if len(self._processes) - len(self._ended) >= MOST_RUNNING:
-            raise Refused(Code.EXHAUSTED, f"{MOST_RUNNING} processes run already; end some")
+            raise Refused(Code.EXHAUSTED, f"{MOST_RUNNING} processes are running already; end some")
         place = self._place(spec.cwd)
         self._last += 1
         id = str(self._last)
@@ -58,14 +58,14 @@ class Table:
     def get(self, id: str) -> Process:
         process = self._processes.get(id)
         if process is None:
-            raise Refused(Code.NOT_FOUND, f"no process {id!r}; it never was, or it ended long ago")
+            raise Refused(Code.NOT_FOUND, f"no process {id!r}; it never existed, or it ended long ago")
         return process
 
     def all(self) -> list[Process]:
         return list(self._processes.values())
 
     def remove(self, id: str) -> None:
-        """Ends it if it runs, and forgets it."""
+        """Kills the process if it is running, and forgets it."""
         process = self.get(id)
         if process.ended.done():
             process.signal(signal.SIGKILL)
@@ -89,7 +89,7 @@ class Table:
             process.ended.add_done_callback(lambda _: process.release())
 
     async def close(self, grace: float = 2.0) -> None:
-        """Ends all of them: politely, and by force after the grace."""
+        """Ends all processes: SIGTERM first, and SIGKILL after the grace period."""
         self.closing = True
         for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, grace)):
             running = [process for process in self.all() if not process.ended.done()]
@@ -102,6 +102,6 @@ class Table:
 
 
 async def _feed_all(process: Process, data: bytes) -> None:
-    with suppress(Refused):  # it does not want all of it
+    with suppress(Refused):  # it closed its stdin early
         await process.feed(data)
     await process.end_input()

@@ -1,1 +1,4 @@
-"""Commands about objects: what they need is an API server. Each is an options value with `run(cluster, console)`."""
+"""Commands that work on API objects and need only an API server: get, describe, wait, ls, pool, release, suspend, resume, top.
+
+Each command is a dataclass of options with `run(cluster, console)`. Commands that enter a sandbox belong into `cli.sandbox`.
+"""

@@ -1,4 +1,4 @@
-"""`sandpool ls`: your claims, each with its state, its pool and its sandbox."""
+"""`sandpool ls`: lists claims with their state, pool and sandbox."""
 
 from __future__ import annotations
 
@@ -10,14 +10,45 @@ from typing import Any
 from sandpool.cli.cluster import Cluster, connected
 from sandpool.cli.cluster_flags import AllNamespaces, ClusterFlags, Selector, ShownFlags, Watch
 from sandpool.cli.console import Console, Terminal
-from sandpool.cli.objects.claim_state import HEADER, WIDE, known, row
 from sandpool.cli.objects.get import Get
 from sandpool.cli.output.formats import Format
 from sandpool.cli.output.table import Table
 from sandpool.kube.errors import Gone
 from sandpool.model.kinds import CLAIMS
+from sandpool.model.times import human, since
+from sandpool.sdk.claims import SandboxInfo, info_of
 
 Json = dict[str, Any]
+
+
+HEADER = ("NAME", "STATE", "POOL", "SANDBOX", "AGE", "ENDS")
+WIDE = (*HEADER, "REASON")
+
+
+def row(claim: Json, now: datetime, *, wide: bool = False) -> tuple[str, ...]:
+    info = info_of(claim)
+    cells = (
+        info.name,
+        info.state.value,
+        info.pool,
+        info.sandbox or "<none>",
+        since(claim["metadata"].get("creationTimestamp"), now),
+        _ends(info, now),
+    )
+    return (*cells, info.reason) if wide else cells
+
+
+def known(claim: Json) -> tuple[str, str, str]:
+    """The columns whose change prints a new line; not the age."""
+    info = info_of(claim)
+    return info.state.value, info.sandbox, info.reason
+
+
+def _ends(info: SandboxInfo, now: datetime) -> str:
+    if info.expires is None:
+        return "never"
+    left = int((info.expires - now).total_seconds())
+    return f"in {human(left)}" if left > 0 else f"{human(-left)} ago"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +71,13 @@ class Ls:
         if not found["items"]:
             where = "anywhere" if self.all_namespaces else f"in namespace {space}"
             console.say(
-                f"There are no claims {where}. `sandpool claim POOL` makes one; `sandpool get pools` lists pools."
+                f"There are no claims {where}. `sandpool claim POOL` creates one; `sandpool get pools` lists pools."
             )
         if self.watch:
             self._follow(cluster, console, table, space, found)
 
     def _follow(self, cluster: Cluster, console: Console, table: Table, space: str, found: Json) -> None:
-        """A line for each change of what is shown; ages alone are none."""
+        """Prints a line for each change, except of ages."""
         shown = {item["metadata"]["uid"]: known(item) for item in found["items"]}
         while True:
             try:
@@ -86,7 +117,7 @@ def ls(
     shown: ShownFlags = ShownFlags(),
     where: ClusterFlags = ClusterFlags(),
 ) -> None:
-    """List claims with their state, pool, sandbox and age, and when they end."""
+    """List claims with their state, pool, sandbox, age and expiry."""
     options = Ls(shown.format(), selector, all_namespaces, watch, not shown.no_headers)
     with connected(where) as cluster:
         options.run(cluster, Terminal(shown.color))

@@ -1,4 +1,4 @@
-"""`sandpool release`: give sandboxes back."""
+"""`sandpool release`: releases sandboxes by deleting their claims."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from cyclopts import Parameter
 
 from sandpool.cli.cluster import Cluster, connected
 from sandpool.cli.cluster_flags import ClusterFlags, Selector, Timeout, timeout_of
-from sandpool.cli.completing import claims
+from sandpool.cli.completion import claims
 from sandpool.cli.console import Console, Terminal
 from sandpool.cli.exits import NOT_FOUND, USAGE, Exit
 from sandpool.cli.kinds import split
+from sandpool.cli.objects.conditions import Gone
 from sandpool.cli.objects.wait import Wait
-from sandpool.cli.objects.waiting import Gone
 from sandpool.kube.errors import NotFound
 from sandpool.model.kinds import CLAIMS
 
@@ -30,10 +30,10 @@ class Release:
 
     def validate(self) -> None:
         if sum((bool(self.names), bool(self.selector), self.all)) != 1:
-            raise Exit(USAGE, "say which claims: their names, --selector, or --all; `sandpool ls` lists them")
+            raise Exit(USAGE, "name the claims: their names, --selector, or --all; `sandpool ls` lists them")
         for name in self.names:
             if split(name, CLAIMS)[0] != CLAIMS:
-                raise Exit(USAGE, f"{name!r} is no claim; only claims are released. `sandpool ls` lists them")
+                raise Exit(USAGE, f"{name!r} is not a claim; only claims are released. `sandpool ls` lists them")
 
     def run(self, cluster: Cluster, console: Console) -> None:
         names = [split(name, CLAIMS)[1] for name in self.names] or [
@@ -48,7 +48,7 @@ class Release:
             listed = ", ".join(missing)
             raise Exit(
                 NOT_FOUND,
-                f"namespace {cluster.namespace} has no claim {listed}; `sandpool ls -A` lists those there are",
+                f"namespace {cluster.namespace} has no claim {listed}; `sandpool ls -A` lists the existing ones",
             )
 
     def _gone(self, cluster: Cluster, console: Console, name: str) -> bool:
@@ -63,15 +63,15 @@ class Release:
 def release(
     *names: Annotated[str, Parameter(completer=claims, help="Claims.")],
     selector: Selector = "",
-    all_: Annotated[bool, Parameter(name="--all", negative="", help="Every claim of the namespace.")] = False,
-    wait: Annotated[bool, Parameter(help="Whether to wait until they are gone.")] = True,
-    ignore_not_found: Annotated[bool, Parameter(negative="", help="A claim that is not there is no mistake.")] = False,
+    all_: Annotated[bool, Parameter(name="--all", negative="", help="Every claim in the namespace.")] = False,
+    wait: Annotated[bool, Parameter(help="Wait until they are gone.")] = True,
+    ignore_not_found: Annotated[bool, Parameter(negative="", help="Do not fail if a claim does not exist.")] = False,
     timeout: Timeout = "30s",
     where: ClusterFlags = ClusterFlags(),
 ) -> None:
-    """Give sandboxes back: delete claims, and with them their sandboxes. Prints the names.
+    """Release sandboxes: delete claims together with their sandboxes. Prints the names.
 
-    Exits with 3 if one of them is not there; the others are released all the same.
+    Exits with 3 if one of them does not exist; the others are still released.
     """
     options = Release(names, selector, all_, wait, ignore_not_found, timeout_of(timeout))
     options.validate()

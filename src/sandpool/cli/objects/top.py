@@ -1,4 +1,4 @@
-"""`sandpool top`: what sandboxes use of processor and memory, as the API server's metrics tell it."""
+"""`sandpool top`: CPU and memory usage of sandboxes, from the API server's metrics."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cyclopts import Parameter
 
 from sandpool.cli.cluster import Cluster, connected
 from sandpool.cli.cluster_flags import AllNamespaces, ClusterFlags, Selector
-from sandpool.cli.completing import claims
+from sandpool.cli.completion import claims
 from sandpool.cli.console import Console, Terminal
 from sandpool.cli.exits import FAILED, NOT_FOUND, Exit
-from sandpool.cli.objects.sandbox_of import sandbox_of
+from sandpool.cli.objects.resolve import sandbox_of
 from sandpool.cli.output.table import Table
 from sandpool.kube.errors import NotFound, Unavailable
 from sandpool.model import labels
@@ -25,7 +25,7 @@ from sandpool.model.quantities import parse
 Json = dict[str, Any]
 METRICS = "/apis/metrics.k8s.io/v1beta1"
 ABSENT = (
-    "this API server tells no metrics of pods (metrics.k8s.io). On Kubernetes install metrics-server; on one machine start the "
+    "this API server has no metrics of pods (metrics.k8s.io). On Kubernetes install metrics-server; on one machine start the "
     "cluster with a backend that runs processes, not hollow or none"
 )
 
@@ -54,7 +54,8 @@ class Top:
         found = [use for use in self._uses(cluster, space) if not wanted or use.sandbox in wanted]
         if self.names and not found:
             raise Exit(
-                NOT_FOUND, f"nothing was measured of {', '.join(self.names)} yet; it takes some seconds after a start"
+                NOT_FOUND,
+                f"there are no metrics of {', '.join(self.names)} yet; they appear some seconds after a start",
             )
         found.sort(key=lambda use: (-(use.memory if self.sort_by == "memory" else use.cpu), use.namespace, use.sandbox))
         if self.output == "json":
@@ -62,7 +63,9 @@ class Top:
         elif found:
             console.write(table(found, namespaces=self.all_namespaces, headers=self.headers, color=console.color))
         else:
-            console.say("Nothing is measured: no sandbox runs here. `sandpool get sandboxes -A` lists those there are.")
+            console.say(
+                "There are no metrics: no sandbox is running here. `sandpool get sandboxes -A` lists all of them."
+            )
 
     def _uses(self, cluster: Cluster, space: str) -> list[Use]:
         path = f"{METRICS}/namespaces/{quote(space, safe='')}/pods" if space else f"{METRICS}/pods"
@@ -76,7 +79,7 @@ class Top:
 
 
 def uses(measured: Sequence[Json], boxes: Sequence[Json], held: Sequence[Json]) -> list[Use]:
-    """Pods that belong to a sandbox, with the claim that holds it, if one does."""
+    """Pods that belong to a sandbox, with its claim, if it has one."""
     owners = {_pod_key(box): box["metadata"]["name"] for box in boxes}
     claimed = {
         (claim["metadata"]["namespace"], ((claim.get("status") or {}).get("sandbox") or {}).get("name")): claim[
@@ -124,19 +127,19 @@ def document(use: Use) -> Json:
 
 
 def top(
-    *names: Annotated[str, Parameter(completer=claims, help="Claims, or sandbox/NAME. Default: all of the namespace.")],
-    sort_by: Annotated[Literal["cpu", "memory"], Parameter(help="The greediest first, by this.")] = "cpu",
+    *names: Annotated[str, Parameter(completer=claims, help="Claims, or sandbox/NAME. Default: all in the namespace.")],
+    sort_by: Annotated[Literal["cpu", "memory"], Parameter(help="Sort by this, largest first.")] = "cpu",
     selector: Selector = "",
     all_namespaces: AllNamespaces = False,
     output: Annotated[
-        Literal["table", "json"], Parameter(name=["--output", "-o"], help="For people, or for programs.")
+        Literal["table", "json"], Parameter(name=["--output", "-o"], help="Output format, for people or for programs.")
     ] = "table",
-    no_headers: Annotated[bool, Parameter(negative="", help="The table without its first line.")] = False,
+    no_headers: Annotated[bool, Parameter(negative="", help="Print the table without headers.")] = False,
     where: ClusterFlags = ClusterFlags(),
 ) -> None:
-    """Show what sandboxes use of processor and memory.
+    """Show CPU and memory usage of sandboxes.
 
-    Exits with 1 where the API server measures nothing.
+    Exits with 1 if the API server has no metrics.
     """
     options = Top(names, selector, all_namespaces, sort_by, output, not no_headers)
     with connected(where) as cluster:

@@ -1,4 +1,4 @@
-"""How objects are shown: tables, JSON, YAML, names, and what a JSONPath finds.
+"""Output formats of objects: tables, JSON, YAML, names, JSONPath.
 
-What may live here: plain JSON in, text out. Pure.
+Pure: plain JSON in, text out.
 """

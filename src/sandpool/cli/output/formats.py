@@ -1,4 +1,4 @@
-"""What `-o` asks for, and objects in that form."""
+"""The formats of `-o`: parsing the flag, and printing objects in that format."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 from sandpool.cli.exits import USAGE, Exit
 from sandpool.cli.output.jsonpath import Template, template
-from sandpool.cli.output.path import JsonPathError
+from sandpool.model.jsonpath import JsonPathError
 from sandpool.model.resource import Resource
 
 Json = dict[str, Any]
 WORDS = ("table", "wide", "json", "yaml", "name")
 _JSONPATH = "jsonpath="
 _UNSEEN = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-"""Control characters of eight bits, and what turns the direction of writing round."""
+"""Eight-bit control characters, and marks that change the direction of writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +40,17 @@ def format_of(text: str) -> Format:
             return Format("jsonpath", template(text.removeprefix(_JSONPATH)))
         except JsonPathError as error:
             raise Exit(USAGE, f"-o {text}: {error}; write for example -o jsonpath='{{.metadata.name}}'") from None
-    raise Exit(USAGE, f"-o {text!r} is no format; choose {', '.join(WORDS)} or jsonpath=TEMPLATE")
+    raise Exit(USAGE, f"-o {text!r} is not a format; choose {', '.join(WORDS)} or jsonpath=TEMPLATE")
 
 
 def one(resource: Resource[Any], body: Json, format: Format) -> str:
-    """A single object, with the end of its line."""
+    """A single object, with a final newline."""
     if format.word == "json":
         return _json(body)
     if format.word == "yaml":
         return _yaml(body)
     if format.template is not None:
-        return format.template(body)  # as kubectl: the template says where lines end
+        return format.template(body)  # as kubectl: the template has its own newlines
     return f"{address(resource, body)}\n"
 
 
@@ -62,12 +62,12 @@ def several(resource: Resource[Any], items: Sequence[Json], format: Format) -> s
 
 
 def line(body: Json) -> str:
-    """One object on one line: what a watch gives to programs."""
+    """One object on one line, for a watch."""
     return as_json(body, separators=(",", ":")) + "\n"
 
 
 def as_json(body: Any, **how: Any) -> str:
-    """Letters of all scripts as they are, and nothing that does something to a terminal: JSON allows there what it does not show."""
+    """JSON with letters of all scripts, but with control characters escaped, so that it is safe on a terminal."""
     return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(body, ensure_ascii=False, **how))
 
 
@@ -76,7 +76,7 @@ def listed(items: Sequence[Json]) -> Json:
 
 
 def whole(resource: Resource[Any], item: Json) -> Json:
-    """Items of a list do not name their kind; alone they must."""
+    """Adds the kind, which items of a list do not have."""
     return {"apiVersion": resource.api_version, "kind": resource.kind, **item}
 
 

@@ -1,6 +1,6 @@
 """kubectl's JSONPath templates: text with expressions in braces, `{.items[*].metadata.name}`, `{range .items[*]}…{end}`, `{"\\n"}`.
 
-A field that is not there gives nothing. Several values are separated by spaces; objects and lists are shown as JSON.
+A missing field is empty. Several values are separated by spaces; objects and lists are shown as JSON.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sandpool.cli.output.path import JsonPathError, Path, compile_path
+from sandpool.model.jsonpath import JsonPathError, Path, compile_path, parse_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,8 @@ def template(text: str) -> Template:
 
 
 def find(text: str, document: Any) -> list[Any]:
-    """What a single path finds; braces may be left out. Raises JsonPathError."""
-    bare = text.strip()
-    if bare.startswith("{"):
-        if not bare.endswith("}"):
-            raise JsonPathError(f"a brace is not closed in {text!r}")
-        bare = bare[1:-1].strip()
-    return compile_path(bare if bare.startswith((".", "[", "$", "@")) else f".{bare}")(document, document)
+    """The values of a single path; braces may be left out. Raises JsonPathError."""
+    return parse_path(text)(document, document)
 
 
 def _parse(text: str) -> tuple[Node, ...]:
@@ -110,7 +105,7 @@ def _literal(text: str) -> str:
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        raise JsonPathError(f"{text} is not a text in quotes") from None
+        raise JsonPathError(f"{text} is not a quoted text") from None
     return str(value)
 
 

@@ -1,4 +1,4 @@
-"""A meta.k8s.io/v1 Table, as an API server gives it, as lines of text. Columns keep their width while a table goes on."""
+"""Renders a meta.k8s.io/v1 Table as text. Columns keep their width while a table is followed."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Table:
         every = [self.header, *shown] if header else shown
         before = self.widths or [0] * len(self.header)
         self.widths = [max([before[at], *(wide(row[at]) for row in every)]) for at in range(len(self.header))]
-        told = [self._line(row, self.widths) for row in shown]
+        lines = [self._line(row, self.widths) for row in shown]
         head = [self._bold(self._line(self.header, self.widths, paint=False))] if header else []
-        return head + told
+        return head + lines
 
     def _line(self, row: Row, widths: Sequence[int], *, paint: bool = True) -> str:
         cells = []
@@ -51,7 +51,7 @@ class Table:
 
 
 def columns(definitions: Sequence[Json], *, all: bool) -> list[int]:
-    """Which columns are shown; those with a priority only where `all` are."""
+    """The columns to show; those with a priority only with `all`."""
     return [at for at, one in enumerate(definitions) if all or not one.get("priority")]
 
 
@@ -75,7 +75,7 @@ def _cell(value: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """Texts come from tenants too: they must not move the cursor, nor begin a line of their own."""
+    """Text may come from tenants: removes control characters and line breaks."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 

@@ -1,5 +1,5 @@
-"""Which claim gets which warm member, decided in memory: hints only, because the locks are in the API.
+"""The assigner: decides in memory which claim gets which warm member. Hints only, because the locks are in the API.
 
-assigner.py is the way in, facts.py what it is told and answers, read.py makes facts of objects. house.py holds what is known of
-one pool, in the two collections shelf.py and line.py. Nothing here does I/O, reads a clock or survives a restart.
+What may live here: what claims and pools share. assigner.py is the entry point, facts.py its inputs and answers and how they are read off objects, pool_state.py holds what is
+known of one pool, wait_queue.py the claims that wait for it. Nothing here does I/O, reads a clock or survives a restart.
 """

@@ -1,10 +1,10 @@
-"""The assigner: which claim gets which warm member. Memory only; the API's own locks decide, this avoids the collisions.
+"""The assigner: which claim gets which warm member. Memory only: the API's own locks decide, the assigner avoids collisions.
 
-Fed by cache events in any order (`put_member`, `drop_member`, `put_pool`, `drop_pool`, `drain`), asked by claims (`line_up` when one is
-first heard of, `acquire`, then `commit` or `release`; `forget` when a claim ends). Pools are known by uid: another pool of the same name is another pool.
-Invariants: a member is reserved for at most one claim; while anybody waits, no member that could be offered is free; what becomes ready goes to
-the oldest that waits, also to one that has begun to start cold. Each call costs the same for each member or claim that it concerns; none scans a pool.
-Who should ask again is a return value. `acquire` never names the claim that asks.
+Cache events feed it in any order (`put_member`, `drop_member`, `put_pool`, `drop_pool`, `drain`). Claims ask it: `line_up` when one is
+first observed, `acquire`, then `commit` or `release`; `forget` when a claim ends. Pools are known by uid: another pool of the same name is another pool.
+Invariants: a member is reserved for at most one claim; while a claim waits, no member that could be offered is free; a member that becomes ready goes to
+the oldest waiting claim, also to one that has begun a cold start. The cost of a call depends on the members and claims that it concerns; none scans a pool.
+Claims that should ask again are a return value. `acquire` never returns the claim that asks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import count
 
-from sandpool.controllers.assigner.books import Books, Request
 from sandpool.controllers.assigner.facts import (
     Claimant,
     Cold,
@@ -26,101 +25,102 @@ from sandpool.controllers.assigner.facts import (
     Why,
     Woken,
 )
-from sandpool.controllers.assigner.house import House, Seat
-from sandpool.controllers.assigner.line import Place, State
+from sandpool.controllers.assigner.pool_state import MemberState, PoolState
+from sandpool.controllers.assigner.state import AssignerState, Request
+from sandpool.controllers.assigner.wait_queue import Place, State
 from sandpool.model.metadata import Uid
 
 AGAIN, AGAIN_AT_MOST, ASKERS = 10.0, 60.0, 100
-"""Seconds after which a claim that waits asks again though nobody called it, and longer for those behind so many others."""
+"""Seconds after which a waiting claim asks again without being woken: AGAIN, plus as much for every ASKERS claims before it, up to AGAIN_AT_MOST."""
 
 
-class Assigner(Books):
-    """`clock` tells seconds that only grow; it measures how fast members become ready, from when `measuring` is set. `prompt`: pools make
-    new members as soon as others are taken, and nobody slows them down."""
+class Assigner(AssignerState):
+    """`clock` is monotonic, in seconds; once `measuring` is set, it measures how fast members become ready. `prompt`: pools make
+    new members as soon as others are taken, without a delay or a rate limit."""
 
     def __init__(self, clock: Callable[[], float] = lambda: 0.0, *, prompt: bool = True) -> None:
         super().__init__(clock)
         self._prompt = prompt
         self.measuring = False
-        self.hungry: Callable[[], object] = lambda: None  # called when somebody waits and nobody did before
+        self.on_pressed: Callable[[], object] = lambda: None  # called when the first claim begins to wait
         self._numbers = count(1)
 
-    # What the caches say
+    # Cache events
 
     def put_member(self, member: Member) -> Woken:
-        """It is there, with these facts."""
-        seat = self._seats.get(member.uid)
-        if seat is not None and seat.member == member:
+        """The member exists, with these facts."""
+        member_state = self._member_states.get(member.uid)
+        if member_state is not None and member_state.member == member:
             return ()
         woken: Woken = ()
-        if seat is not None and seat.member.pool != member.pool:
-            woken, seat = self.drop_member(member.uid), None
-        if seat is None:
-            house, seat = self._house(member.pool), Seat(member)
-            self._seats[member.uid] = seat
-            house.members[member.uid] = None
+        if member_state is not None and member_state.member.pool != member.pool:
+            woken, member_state = self.drop_member(member.uid), None
+        if member_state is None:
+            pool_state, member_state = self._pool_state(member.pool), MemberState(member)
+            self._member_states[member.uid] = member_state
+            pool_state.members[member.uid] = None
             if self.measuring and not member.ready:
-                seat.began = house.tempo.begin(self._clock())
+                member_state.began = pool_state.start_rate.begin(self._clock())
             self._on_node.setdefault(member.node, {})[member.uid] = None
-        elif seat.member.node != member.node:
-            self._houses[seat.member.pool].lift(seat)
-            self._leave_node(seat.member)
+        elif member_state.member.node != member.node:
+            self.pool_states[member_state.member.pool].uncount(member_state)
+            self._leave_node(member_state.member)
             self._on_node.setdefault(member.node, {})[member.uid] = None
-        if member.ready and not seat.member.ready:
-            self._houses[member.pool].tempo.ended(self._clock(), seat.began)
-            seat.began = None
-        seat.member = member
-        self._lay(seat)
+        if member.ready and not member_state.member.ready:
+            self.pool_states[member.pool].start_rate.ended(self._clock(), member_state.began)
+            member_state.began = None
+        member_state.member = member
+        self._recount(member_state)
         return woken + self._serve(member.pool)
 
     def drop_member(self, uid: Uid, taker: Uid | None = None) -> Woken:
-        """It is gone, or no longer its pool's: `taker` is the claim that controls it now, if one does. The claim that had
-        reserved it is back in line and woken, unless it is the taker: then this is the commit."""
-        seat = self._seats.pop(uid, None)
-        if seat is None:
+        """The member is gone, or left its pool: `taker` is the claim that controls it now, if one does. The claim that had
+        reserved it returns to the queue and is woken, unless it is the taker: then this is the commit."""
+        member_state = self._member_states.pop(uid, None)
+        if member_state is None:
             return ()
-        pool, holder = seat.member.pool, seat.holder
-        house = self._houses[pool]
-        house.lift(seat)
-        del house.members[uid]
-        self._leave_node(seat.member)
+        pool, holder = member_state.member.pool, member_state.holder
+        pool_state = self.pool_states[pool]
+        pool_state.uncount(member_state)
+        del pool_state.members[uid]
+        self._leave_node(member_state.member)
         woken: Woken = ()
         if holder is not None:
-            house.reserved -= 1
-            request = self._requests.pop(holder.uid)
+            pool_state.reserved -= 1
+            request = self.requests.pop(holder.uid)
             if holder.uid != taker:
                 woken = (holder,)
                 self._join(holder, pool, request.place)
         return woken + (self._serve(pool) if holder is None else _others(self._serve(pool), holder.uid))
 
     def put_pool(self, pool: Pool) -> Woken:
-        """It is there. A change of facts looks at each of its members again."""
-        house = self._house(pool.uid)
-        return () if house.facts == pool else self._judge_pool(pool.uid, house, pool)
+        """The pool exists. If its facts changed, each of its members is judged again."""
+        pool_state = self._pool_state(pool.uid)
+        return () if pool_state.facts == pool else self._judge_pool(pool.uid, pool_state, pool)
 
     def drop_pool(self, uid: Uid) -> Woken:
-        house = self._houses.get(uid)
-        return () if house is None else self._judge_pool(uid, house, None)
+        pool_state = self.pool_states.get(uid)
+        return () if pool_state is None else self._judge_pool(uid, pool_state, None)
 
     def drain(self, node: str, draining: bool) -> Woken:
-        """The node is to be emptied (or no longer): nothing on it is offered."""
+        """The node is being drained (or no longer): members on a draining node are not offered."""
         if draining == (node in self._draining):
             return ()
         (self._draining.add if draining else self._draining.discard)(node)
         pools: dict[Uid, None] = {}
         for uid in self._on_node.get(node, ()):
-            seat = self._seats[uid]
-            self._lay(seat)
-            pools[seat.member.pool] = None
+            member_state = self._member_states[uid]
+            self._recount(member_state)
+            pools[member_state.member.pool] = None
         return tuple(claimant for pool in pools for claimant in self._serve(pool))
 
-    # What claims ask
+    # Calls of the claim controller
 
     def line_up(self, claimant: Claimant, pool: Uid, *, begun: bool = False) -> Woken | None:
-        """A claim that was just heard of joins the line, or gets what is ready: whoever asks first, the oldest is served first. Who should
-        ask now, which it may be itself. `begun`: it has begun to start cold. None: the pool has no line for it."""
-        house = self._open(pool, claimant)
-        if house is None or claimant.uid in self._requests:
+        """A claim that was just observed joins the queue, or gets a ready member: the oldest is served first, in whatever order claims ask. Returns the
+        claims that should ask now, which may include it. `begun`: it has begun a cold start. None: it cannot wait for this pool."""
+        pool_state = self._open(pool, claimant)
+        if pool_state is None or claimant.uid in self.requests:
             return None
         self._join(claimant, pool, begun=begun)
         return self._serve(pool)
@@ -128,201 +128,209 @@ class Assigner(Books):
     def acquire(
         self, claimant: Claimant, pool: Uid, now: datetime, deadline: datetime, *, begun: bool = False
     ) -> Decision:
-        """The best that the pool has for this claim. Asked again it answers the same, unless the world has changed: a
-        reservation that went bad is exchanged, a claim that asks another pool than before gives up what it had. `begun`: a
+        """The best that the pool has for this claim. Asked again, it gives the same answer unless something changed: a
+        reservation that may no longer be used is replaced, and a claim that asks another pool gives up what it had. `begun`: a
         sandbox of the claim's own is starting."""
         claim, place = claimant.uid, None
         woken: Woken = ()
-        request = self._requests.get(claim)
+        request = self.requests.get(claim)
         if request is not None and request.pool != pool:
             woken, request = self.forget(claim), None
-        house = self._open(pool, claimant)
-        if house is None:
+        pool_state = self._open(pool, claimant)
+        if pool_state is None:
             return Cold(Why.NO_POOL, woken + self.forget(claim))
         if request is not None and request.member is not None:
-            seat = self._seats[request.member]
-            if self._judge(seat) in (Standing.READY, Standing.LAST_CHOICE):
-                return Take(seat.member, woken)
+            member_state = self._member_states[request.member]
+            if self._judge(member_state) in (Standing.READY, Standing.LAST_CHOICE):
+                return Take(member_state.member, woken)
             woken, place, request = woken + self.release(claim), request.place, None
         if request is None:
-            if (best := house.best()) is not None:  # then nobody is in line
-                return Take(self._reserve(claimant, self._seats[best], place), woken)
+            if (best := pool_state.best()) is not None:  # then the queue is empty
+                return Take(self._reserve(claimant, self._member_states[best], place), woken)
             self._join(claimant, pool, place, begun=begun)
-        elif begun or house.line.state(claim) is State.STANDS_BY or house.covered(claim, self._clock()):
-            # In the last case: what it was told to begin, and has not begun, is not needed any more.
-            house.line.put(claim, State.BEGUN if begun else State.WAITS, house.tempo.begin(self._clock()))
+        elif begun or pool_state.queue.state(claim) is State.STANDS_BY or pool_state.covered(claim, self._clock()):
+            # In the last case: the cold start that it was advised to begin, and has not begun, is not needed any more.
+            pool_state.queue.put(
+                claim, State.BEGUN if begun else State.WAITS, pool_state.start_rate.begin(self._clock())
+            )
         woken += self._serve(pool)
-        return self._advice(claimant, house, now, deadline, _others(woken, claim))
+        return self._advice(claimant, pool_state, now, deadline, _others(woken, claim))
 
     def take_ready(self, claimant: Claimant, pool: Uid) -> Member | None:
-        """For a claim that nobody has heard of yet: a member that is ready now, reserved as by `acquire`, or nothing at all. While
-        older ones wait, none is free."""
-        house = self._open(pool, claimant)
-        best = None if house is None else house.best()
-        return None if best is None else self._reserve(claimant, self._seats[best])
+        """For a claim that is not stored yet: a member that is ready now, reserved as by `acquire`, or None. While
+        older claims wait, no member is free."""
+        pool_state = self._open(pool, claimant)
+        best = None if pool_state is None else pool_state.best()
+        return None if best is None else self._reserve(claimant, self._member_states[best])
 
     def stand_by(self, claimant: Claimant, pool: Uid) -> Woken:
-        """The claim cannot start cold either: it stays in line, or joins it, and is woken when a member has become ready for it."""
-        claim, house = claimant.uid, self._houses.get(pool)
-        request = self._requests.get(claim)
-        if house is None or house.facts is None or (request is not None and (request.member or request.pool != pool)):
+        """The claim cannot start cold either: it stays in the queue, or joins it, and is woken when a member is ready for it."""
+        claim, pool_state = claimant.uid, self.pool_states.get(pool)
+        request = self.requests.get(claim)
+        if (
+            pool_state is None
+            or pool_state.facts is None
+            or (request is not None and (request.member or request.pool != pool))
+        ):
             return ()
         if request is None:
             self._join(claimant, pool)
-        house.line.put(claim, State.STANDS_BY, house.tempo.begin(self._clock()))
+        pool_state.queue.put(claim, State.STANDS_BY, pool_state.start_rate.begin(self._clock()))
         return self._serve(pool)
 
     def started(self, claim: Uid) -> Woken:
-        """The claim has its own sandbox, which is ready: what the pool had for it is for others."""
-        request = self._requests.get(claim)
+        """The claim's own sandbox is ready: it needs nothing from the pool any more."""
+        request = self.requests.get(claim)
         if request is not None and request.member is None:
-            house = self._houses[request.pool]
-            if (began := house.line.began(claim)) is not None:
-                house.tempo.ended(self._clock(), began if self.measuring else None)
+            pool_state = self.pool_states[request.pool]
+            if (began := pool_state.queue.began(claim)) is not None:
+                pool_state.start_rate.ended(self._clock(), began if self.measuring else None)
         return self.forget(claim)
 
     def commit(self, claim: Uid) -> None:
-        """The claim's member is its own now, and no member any more."""
-        request = self._requests.get(claim)
+        """The reserved member now belongs to the claim and has left the pool."""
+        request = self.requests.get(claim)
         if request is not None and request.member is not None:
             self.drop_member(request.member, taker=claim)
 
     def release(self, claim: Uid, *, lost: bool = False) -> Woken:
-        """The claim does without the member reserved for it. `lost`: it was found to be gone or somebody else's, so it is
-        not offered again before the cache tells of it again."""
-        request = self._requests.get(claim)
+        """The claim gives up its reservation. `lost`: the member turned out to be gone or taken, so it is
+        not offered again before its next event."""
+        request = self.requests.get(claim)
         if request is None or request.member is None:
             return ()
         if lost:
             return self.drop_member(request.member, taker=claim)
-        seat = self._seats[request.member]
-        seat.holder = None
-        del self._requests[claim]
-        self._houses[request.pool].reserved -= 1
-        self._lay(seat)
+        member_state = self._member_states[request.member]
+        member_state.holder = None
+        del self.requests[claim]
+        self.pool_states[request.pool].reserved -= 1
+        self._recount(member_state)
         return self._serve(request.pool)
 
     def forget(self, claim: Uid) -> Woken:
-        """The claim has ended, or has a sandbox: nothing is kept for it."""
-        request = self._requests.get(claim)
+        """The claim has ended, or has a sandbox: its reservation and its place in the queue are dropped."""
+        request = self.requests.get(claim)
         if request is None:
             return ()
         if request.member is not None:
             return self.release(claim)
-        del self._requests[claim]
-        self._houses[request.pool].line.leave(claim)
+        del self.requests[claim]
+        self.pool_states[request.pool].queue.leave(claim)
         return self._serve(request.pool)
 
-    # What the pool controller asks
+    # Calls of the pool controller
 
     def withdraw(self, member: Uid) -> Woken | None:
-        """Its pool is about to delete it: it is offered no more, until `restore`. None: a claim holds it, leave it alone."""
-        seat = self._seats.get(member)
-        if seat is None:
+        """The pool is about to delete the member: it is not offered until `restore`. None: a claim has reserved it, do not delete it."""
+        member_state = self._member_states.get(member)
+        if member_state is None:
             return ()
-        if seat.holder is not None:
+        if member_state.holder is not None:
             return None
-        seat.withdrawn = True
-        self._lay(seat)
-        return self._serve(seat.member.pool)
+        member_state.withdrawn = True
+        self._recount(member_state)
+        return self._serve(member_state.member.pool)
 
     def restore(self, member: Uid) -> Woken:
         """The delete did not happen."""
-        seat = self._seats.get(member)
-        if seat is None:
+        member_state = self._member_states.get(member)
+        if member_state is None:
             return ()
-        seat.withdrawn = False
-        self._lay(seat)
-        return self._serve(seat.member.pool)
+        member_state.withdrawn = False
+        self._recount(member_state)
+        return self._serve(member_state.member.pool)
 
-    # How it is done
+    # Internals
 
-    def _open(self, pool: Uid, claimant: Claimant) -> House | None:
-        """The pool, if it is there to stay and the claim may have of it."""
-        house = self._houses.get(pool)
-        facts = house.facts if house is not None else None
+    def _open(self, pool: Uid, claimant: Claimant) -> PoolState | None:
+        """The pool, if it exists, is not being deleted and is in the claim's namespace."""
+        pool_state = self.pool_states.get(pool)
+        facts = pool_state.facts if pool_state is not None else None
         if facts is None or facts.leaving or facts.key.namespace != claimant.key.namespace:
             return None
-        return house
+        return pool_state
 
     def _join(self, claimant: Claimant, pool: Uid, place: Place | None = None, *, begun: bool = False) -> None:
         """Call `_serve` afterwards."""
-        house, now, place = self._houses[pool], self._clock(), place or (claimant.age, next(self._numbers))
-        self._requests[claimant.uid] = Request(pool, place)
-        house.line.join(claimant, place, now)
+        pool_state, now, place = self.pool_states[pool], self._clock(), place or (claimant.age, next(self._numbers))
+        self.requests[claimant.uid] = Request(pool, place)
+        pool_state.queue.join(claimant, place, now)
         if begun:
-            house.line.put(claimant.uid, State.BEGUN, house.tempo.begin(now))
+            pool_state.queue.put(claimant.uid, State.BEGUN, pool_state.start_rate.begin(now))
 
-    def _advice(self, claimant: Claimant, house: House, now: datetime, deadline: datetime, woken: Woken) -> Decision:
-        """For a claim that was in line a moment ago: what has come of it."""
+    def _advice(
+        self, claimant: Claimant, pool_state: PoolState, now: datetime, deadline: datetime, woken: Woken
+    ) -> Decision:
+        """The answer for a claim that was just in the queue."""
         claim, at = claimant.uid, self._clock()
-        if (member := self._requests[claim].member) is not None:
-            return Take(self._seats[member].member, woken)
-        if house.line.state(claim) is State.BEGUN:
-            return Cold(house.why_cold(claim, at), woken)
-        if now >= deadline and not house.tempo.moving(at):
-            begun = house.begin_late(at)
+        if (member := self.requests[claim].member) is not None:
+            return Take(self._member_states[member].member, woken)
+        if pool_state.queue.state(claim) is State.BEGUN:
+            return Cold(pool_state.why_cold(claim, at), woken)
+        if now >= deadline and not pool_state.start_rate.moving(at):
+            begun = pool_state.begin_late(at)
             woken += _others(tuple(begun), claim)
             if claimant in begun:
                 return Cold(Why.TOO_LATE, woken)
-        later = min(AGAIN_AT_MOST, AGAIN * (1 + (house.line.place(claim) or 0) // ASKERS))
+        later = min(AGAIN_AT_MOST, AGAIN * (1 + (pool_state.queue.place(claim) or 0) // ASKERS))
         return Wait(deadline if deadline > now else now + timedelta(seconds=later), woken)
 
-    def _reserve(self, claimant: Claimant, seat: Seat, place: Place | None = None) -> Member:
-        house = self._houses[seat.member.pool]
-        house.lift(seat)
-        house.reserved += 1
-        seat.holder = claimant
+    def _reserve(self, claimant: Claimant, member_state: MemberState, place: Place | None = None) -> Member:
+        pool_state = self.pool_states[member_state.member.pool]
+        pool_state.uncount(member_state)
+        pool_state.reserved += 1
+        member_state.holder = claimant
         place = place or (claimant.age, next(self._numbers))
-        self._requests[claimant.uid] = Request(seat.member.pool, place, seat.member.uid)
-        return seat.member
+        self.requests[claimant.uid] = Request(member_state.member.pool, place, member_state.member.uid)
+        return member_state.member
 
     def _serve(self, pool: Uid) -> Woken:
-        """Restores the invariants of one pool after a change: free members go to the oldest who wait, and whoever is better off
+        """Restores the invariants of one pool after a change: free members go to the oldest waiting claims, and a claim that is better off
         with a sandbox of its own begins one."""
-        house = self._houses[pool]
-        line, woken = house.line, list[Claimant]()
-        if len(line):
-            while (claimant := line.first()) is not None and (best := house.best()) is not None:
-                place = line.place_of(claimant.uid)
-                line.leave(claimant.uid)
-                self._reserve(claimant, self._seats[best], place)
+        pool_state = self.pool_states[pool]
+        queue, woken = pool_state.queue, list[Claimant]()
+        if len(queue):
+            while (claimant := queue.first()) is not None and (best := pool_state.best()) is not None:
+                place = queue.place_of(claimant.uid)
+                queue.leave(claimant.uid)
+                self._reserve(claimant, self._member_states[best], place)
                 woken.append(claimant)
             now = self._clock()
-            while (claimant := house.begin(now)) is not None:
+            while (claimant := pool_state.begin(now)) is not None:
                 woken.append(claimant)
-        if len(line) or pool in self._hungry:
-            self._feel(pool, house)
-        if house.empty:
-            del self._houses[pool]
+        if len(queue) or pool in self._awaited:
+            self._update_awaited(pool, pool_state)
+        if pool_state.empty:
+            del self.pool_states[pool]
         return tuple(woken)
 
-    def _feel(self, pool: Uid, house: House) -> None:
-        if house.hungry == (pool in self._hungry):
+    def _update_awaited(self, pool: Uid, pool_state: PoolState) -> None:
+        if pool_state.awaited == (pool in self._awaited):
             return
-        if pool in self._hungry:
-            del self._hungry[pool]
+        if pool in self._awaited:
+            del self._awaited[pool]
             return
-        self._hungry[pool] = None
-        if len(self._hungry) == 1:
-            self.hungry()
+        self._awaited[pool] = None
+        if len(self._awaited) == 1:
+            self.on_pressed()
 
-    def _judge_pool(self, uid: Uid, house: House, facts: Pool | None) -> Woken:
-        house.facts = facts
-        for member in house.members:
-            self._lay(self._seats[member])
+    def _judge_pool(self, uid: Uid, pool_state: PoolState, facts: Pool | None) -> Woken:
+        pool_state.facts = facts
+        for member in pool_state.members:
+            self._recount(self._member_states[member])
         return self._serve(uid)
 
-    def _lay(self, seat: Seat) -> None:
-        """Counts a member where it belongs now. One that is held stays off."""
-        if seat.holder is None:
-            self._houses[seat.member.pool].lay(seat, self._judge(seat))
+    def _recount(self, member_state: MemberState) -> None:
+        """Counts a member by its present standing. A reserved member is not counted."""
+        if member_state.holder is None:
+            self.pool_states[member_state.member.pool].count_as(member_state, self._judge(member_state))
 
-    def _house(self, pool: Uid) -> House:
-        house = self._houses.get(pool)
-        if house is None:
-            house = self._houses[pool] = House(prompt=self._prompt)
-        return house
+    def _pool_state(self, pool: Uid) -> PoolState:
+        pool_state = self.pool_states.get(pool)
+        if pool_state is None:
+            pool_state = self.pool_states[pool] = PoolState(prompt=self._prompt)
+        return pool_state
 
     def _leave_node(self, member: Member) -> None:
         here = self._on_node[member.node]

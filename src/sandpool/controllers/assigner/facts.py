@@ -1,4 +1,8 @@
-"""What the assigner is told and what it answers. Values only, and the one rule about who may be offered."""
+"""The assigner's inputs and answers as values, and how they are read off objects.
+
+Here are also the rule which members may be offered, and why a claim starts a sandbox of its own. Labels alone prove nothing: a member is a sandbox
+that a pool controls.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,24 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from sandpool.model.metadata import Key, Uid
-from sandpool.model.pool import UpdateStrategyType
+from sandpool.model import labels
+from sandpool.model.blueprint import follows
+from sandpool.model.claim import SandboxClaim
+from sandpool.model.conditions import is_true
+from sandpool.model.container_defaults import NONE, ContainerDefaults
+from sandpool.model.metadata import Key, OwnerReference, Uid
+from sandpool.model.names import name_hash
+from sandpool.model.pool import SandboxWarmPool, UpdateStrategyType
+from sandpool.model.reasons import Type
+from sandpool.model.sandbox import Sandbox
+from sandpool.model.template import GROUP, SandboxTemplate
 
 Age = tuple[object, ...]
 """What sorts claims by age, the oldest first. An empty one is older than any."""
 
 
 class Claimant(NamedTuple):
-    """A claim that asks. The key is for whoever wakes it, the age for its place in line; only the uid identifies it."""
+    """A claim that asks for a member. The key is for waking it, the age for its place in the queue; only the uid identifies it."""
 
     uid: Uid
     key: Key
@@ -41,6 +54,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
+    """What the assigner needs to know of a pool."""
+
     uid: Uid
     key: Key
     strategy: UpdateStrategyType = UpdateStrategyType.ON_REPLENISH
@@ -53,14 +68,14 @@ class Standing(StrEnum):
     """What a member is good for now."""
 
     READY = "ready"
-    LAST_CHOICE = "last choice"  # ready, but only for when nothing better is
+    LAST_CHOICE = "last choice"  # ready, but stale: used when nothing else is ready
     WARMING = "warming"  # worth waiting for
     WITHHELD = "withheld"  # never offered
 
 
 def standing(member: Member, pool: Pool | None, draining: bool) -> Standing:
-    """OnReplenish hands out whatever runs, in order. Recreate hands out only what follows the template, RollingUpdate that
-    first; without a template neither hands out anything, because nobody can say what follows it."""
+    """OnReplenish hands out every ready member, in order. Recreate hands out only members that follow the template; RollingUpdate prefers
+    them. Without a template these two hand out nothing, because it is unknown which members follow it."""
     if pool is None or pool.leaving or member.leaving or draining or member.key.namespace != pool.key.namespace:
         return Standing.WITHHELD
     last = False
@@ -85,7 +100,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """This member is reserved for the claim until commit, release or forget."""
+    """The member is reserved for the claim until `commit`, `release` or `forget`."""
 
     member: Member
     woken: Woken = ()
@@ -93,7 +108,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The claim stands in line and will be woken; it should ask again at `until` at the latest."""
+    """The claim is in the queue and will be woken; it should ask again at `until` at the latest."""
 
     until: datetime
     woken: Woken = ()
@@ -101,7 +116,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Cold:
-    """Start a sandbox of the claim's own. It keeps its place in line, if there is one: a member that is ready first is still its own."""
+    """Start a sandbox of the claim's own. The claim keeps its place in the queue: if a member is ready first, it still gets it."""
 
     why: Why
     woken: Woken = ()
@@ -112,7 +127,78 @@ Decision = Take | Wait | Cold
 
 @dataclass(frozen=True, slots=True)
 class Counts:
+    """How many members and waiting claims a pool has."""
+
     ready: int = 0
     warming: int = 0
     reserved: int = 0
     waiting: int = 0
+
+
+class Cause(StrEnum):
+    """Why a claim starts a sandbox of its own: values of a metric label."""
+
+    ENV = "env"
+    VOLUME_CLAIM_TEMPLATES = "volume_claim_templates"
+    NO_POOL = "no_pool"
+    POOL_OF_ZERO = "pool_of_zero"
+    NOTHING_WARMING = "nothing_warming"
+    SOONER = "sooner"
+    TOO_LATE = "too_late"
+    MEMBER_UNFIT = "member_unfit"
+
+
+_BY_WHY = {
+    Why.NO_POOL: Cause.NO_POOL,
+    Why.NO_MEMBERS: Cause.POOL_OF_ZERO,
+    Why.NONE_WARMING: Cause.NOTHING_WARMING,
+    Why.SOONER: Cause.SOONER,
+    Why.TOO_LATE: Cause.TOO_LATE,
+}
+
+
+def cause_of(claim: SandboxClaim, why: Why | None) -> Cause:
+    """`why`: the assigner's answer. None: it was not asked, or the member that it gave cannot have what the claim asks for."""
+    if why is not None:
+        return _BY_WHY[why]
+    if claim.spec.env:
+        return Cause.ENV
+    return Cause.VOLUME_CLAIM_TEMPLATES if claim.spec.customised else Cause.MEMBER_UNFIT
+
+
+def owning_pool(sandbox: Sandbox) -> OwnerReference | None:
+    """The pool that controls the sandbox, by group and kind: old references keep old versions."""
+    owner = sandbox.metadata.controller
+    ours = owner is not None and owner.group == GROUP and owner.kind == SandboxWarmPool.kind
+    return owner if ours else None
+
+
+def member_of(sandbox: Sandbox, *, stale: bool, leaving: bool = False) -> Member | None:
+    """None: not a member, whatever its labels say. `leaving`: a delete is under way that the object does not show yet."""
+    meta = sandbox.metadata
+    owner = owning_pool(sandbox)
+    if owner is None or labels.WARM_POOL not in meta.labels or labels.TEMPLATE_REF_HASH not in meta.labels:
+        return None
+    return Member(
+        uid=meta.uid,
+        key=meta.key,
+        pool=owner.uid,
+        node=sandbox.status.node_name,
+        ready=is_true(sandbox.status.conditions, Type.READY) and bool(sandbox.status.pod_ips),
+        stale=stale,
+        leaving=leaving or meta.leaving,
+    )
+
+
+def pool_of(pool: SandboxWarmPool, *, template_known: bool, leaving: bool = False) -> Pool:
+    meta = pool.metadata
+    return Pool(meta.uid, meta.key, pool.spec.strategy, leaving or meta.leaving, template_known, pool.spec.replicas)
+
+
+def stale(sandbox: Sandbox, template: SandboxTemplate, blueprint: str, defaults: ContainerDefaults = NONE) -> bool:
+    """Whether the template would make another sandbox today. `blueprint` is the hash of what it makes with these defaults;
+    equal hashes settle it, and only where they differ are the specs compared."""
+    marks = sandbox.metadata.labels
+    if marks.get(labels.TEMPLATE_REF_HASH) != name_hash(template.metadata.name):
+        return True
+    return marks.get(labels.TEMPLATE_HASH) != blueprint and not follows(sandbox.spec, template.spec, defaults)

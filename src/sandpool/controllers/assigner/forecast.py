@@ -1,7 +1,7 @@
-"""When a claim's turn for a member comes, and whether a sandbox of its own would be ready sooner. Pure.
+"""Forecasts when a claim's turn for a member comes, and whether a cold start would be ready sooner. Pure.
 
-A cold start and the warming of a member are the same work on the same machines. Where these are busy, a cold start only takes the turn of
-somebody who waits longer; where they are not, and the pool is too small, it is the sooner way.
+A cold start and the warming of a member are the same work on the same machines. Where these are busy, a cold start only delays
+another claim that has waited longer; where they are not, and the pool is too small, it is faster.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is known of a pool for whose members claims wait."""
+    """What is known of a pool that claims wait for."""
 
     replicas: int  # that the pool wants
     warming: int  # members that nobody has reserved
     begun: int  # cold starts of claims that wait
-    took: float | None  # seconds that a start takes of late; None: none has been seen
-    rate: float  # starts that ended well a second, of late
-    bearable: float  # starts at once
+    took: float | None  # seconds that recent starts took; None: none has been observed
+    rate: float  # successful starts per second, recently
+    bearable: float  # concurrent starts that the cluster can take
     prompt: bool = True  # the pool makes new members as soon as others are taken
-    pressed: bool = False  # somebody has waited as long as the rate is measured over: it is all that there is
+    pressed: bool = (
+        False  # a claim has waited for the whole span that the rate is measured over, so the measured rate is the limit
+    )
 
     @property
     def coming(self) -> int:
@@ -30,12 +32,12 @@ class Situation:
 
     @property
     def under_way(self) -> int:
-        """Starts that have begun, or would have, had anybody had the time."""
+        """Starts that have begun, or would have begun if there were capacity."""
         return self.begun + (self.coming if self.prompt else self.warming)
 
     @property
     def pace(self) -> float:
-        """Starts a second that may be counted on. What was measured may be less than what could be, if little was wanted."""
+        """Starts per second to expect. The measured rate may be lower than the possible one if little was asked for."""
         if not self.took:
             return self.rate
         return max(self.rate, self.under_way / self.took) if self.prompt else self.rate
@@ -43,17 +45,17 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """How things stand for the claims that wait for members of one pool, and for one that would come now."""
+    """The queue of one pool, and what a claim that arrived now could expect."""
 
     waiting: int = 0
     oldest: float = 0.0  # seconds that the first of them has waited
     begun: int = 0  # of them have begun to start cold
-    rate: float = 0.0  # members and cold sandboxes that became ready a second, of late
-    expected: float | None = 0.0  # seconds until one that came now would be served; None: nobody can say
+    rate: float = 0.0  # members and cold sandboxes that became ready per second, recently
+    expected: float | None = 0.0  # seconds until a claim that arrived now would be served; None: unknown
 
 
 def turn(situation: Situation, place: int) -> float | None:
-    """Seconds until a member is there for the claim that has so many before it; None: nobody can say."""
+    """Seconds until a member is available for the claim with `place` claims before it; None: unknown."""
     if situation.took is None or not situation.replicas:
         return None
     if place < situation.coming:
@@ -62,8 +64,8 @@ def turn(situation: Situation, place: int) -> float | None:
 
 
 def expected(situation: Situation, place: int) -> float | None:
-    """What a claim at this place is told: as `turn`, but by what was served where the pool has been at its limit for long, wherever that lies. A start
-    that has to wait for its turn at the server looks short."""
+    """The forecast for a claim at this place. As `turn`, but where the pool has long been at its limit it uses the measured rate: a start
+    that waits for its turn at the server looks shorter than it is."""
     due = turn(situation, place)
     if due is None or not situation.pressed or not situation.rate:
         return due
@@ -71,7 +73,7 @@ def expected(situation: Situation, place: int) -> float | None:
 
 
 def cold_is_sooner(situation: Situation, place: int) -> bool:
-    """For a claim at this place that no member is coming for. A pool of none has none to wait for."""
+    """Whether a claim at this place, for which no member is coming, should start cold. A pool of zero members has none to wait for."""
     if not situation.replicas:
         return True
     if situation.under_way >= situation.bearable:
@@ -81,5 +83,5 @@ def cold_is_sooner(situation: Situation, place: int) -> bool:
 
 
 def served_in(situation: Situation, place: int) -> float | None:
-    """Seconds until a claim that came now would be served, by a member or by a sandbox of its own; None: nobody can say."""
+    """Seconds until a claim that arrived now would be served, by a member or by a sandbox of its own; None: unknown."""
     return situation.took if cold_is_sooner(situation, place) else expected(situation, place)

@@ -1,10 +1,10 @@
-"""Which members are not what their pool's template would make today. Remembered: every event of every member asks it."""
+"""Which members no longer match their pool's template. Cached, because every event of every member asks it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from sandpool.controllers.assigner.read import owning_pool, stale
+from sandpool.controllers.assigner.facts import owning_pool, stale
 from sandpool.loop.cache import Cache
 from sandpool.model.blueprint import blueprint_hash
 from sandpool.model.container_defaults import NONE, ContainerDefaults
@@ -23,17 +23,17 @@ class _Judged(NamedTuple):
 
 
 class Staleness:
-    """Whoever asks about sandboxes also says, by `forget`, when one is no member any more: no memory outlives its object."""
+    """Caches which members are stale. Callers must `forget` a sandbox that is no longer a member, so that no entry outlives its object."""
 
     def __init__(
         self, pools: Cache[SandboxWarmPool], templates: Cache[SandboxTemplate], defaults: ContainerDefaults = NONE
     ) -> None:
-        self.defaults = defaults  # that templates are filled up with, by whoever makes a sandbox of one
+        self.defaults = defaults  # that are filled in when a sandbox is made from a template
         self._pools = pools
         self._templates = templates
         self._hashes: dict[Key, tuple[Uid, int, str]] = {}
-        self._judged: dict[Uid, _Judged] = {}
-        self._last: _Judged | None = None  # the members of a pool are judged alike: it is kept once
+        self.judged: dict[Uid, _Judged] = {}
+        self._last: _Judged | None = None  # shared: most members of a pool are judged alike
         templates.subscribe(self._template)
 
     def template_of(self, pool: SandboxWarmPool) -> SandboxTemplate | None:
@@ -42,18 +42,18 @@ class Staleness:
         return None if found is None or found.metadata.leaving else found
 
     def blueprint(self, template: SandboxTemplate) -> str:
-        """The hash that names what the template makes."""
+        """The blueprint hash of what the template makes."""
         meta = template.metadata
         known = self._hashes.get(meta.key)
         if known is not None and known[:2] == (meta.uid, meta.generation):
             return known[2]
         value = blueprint_hash(template.spec, self.defaults)
-        if self._templates.get(meta.key) is template:  # of what it was once nothing is kept
+        if self._templates.get(meta.key) is template:  # the hash of an old state is not kept
             self._hashes[meta.key] = (meta.uid, meta.generation, value)
         return value
 
     def stale(self, sandbox: Sandbox) -> bool:
-        """False where nobody can say: it is no member, or its pool or template is not known."""
+        """False if unknown: it is no member, or its pool or template is not cached."""
         owner, meta = owning_pool(sandbox), sandbox.metadata
         pool = None if owner is None else self._pools.get(Key(meta.namespace, owner.name))
         if owner is None or pool is None or pool.metadata.uid != owner.uid:
@@ -62,20 +62,20 @@ class Staleness:
         if template is None:
             return False
         of = template.metadata
-        known = self._judged.get(meta.uid)
+        known = self.judged.get(meta.uid)
         if known is not None and known[:4] == (of.uid, of.generation, meta.generation, meta.labels):
             return known.stale
         answer = stale(sandbox, template, self.blueprint(template), self.defaults)
         judged = _Judged(of.uid, of.generation, meta.generation, meta.labels, answer)
         if judged != self._last:
             self._last = judged
-        self._judged[meta.uid] = self._last
+        self.judged[meta.uid] = self._last
         return answer
 
     @property
     def remembered(self) -> tuple[int, int]:
-        """How many templates and members something is remembered of."""
-        return len(self._hashes), len(self._judged)
+        """How many templates and members are cached."""
+        return len(self._hashes), len(self.judged)
 
     def _template(self, old: SandboxTemplate | None, new: SandboxTemplate | None) -> None:
         if new is None and old is not None:
@@ -83,4 +83,4 @@ class Staleness:
 
     def forget(self, sandbox: Uid) -> None:
         """The sandbox is no member any more."""
-        self._judged.pop(sandbox, None)
+        self.judged.pop(sandbox, None)

@@ -1,7 +1,7 @@
-"""Claims that were just made: each gets its place in line in the moment in which it is heard of, before anybody looks at it.
+"""New claims get their place in the wait queue when their watch event arrives, before their first reconcile.
 
-So whoever is looked at first, the oldest is served first. A plain claim that has to wait need not be looked at before its turn comes, or before
-the wait is worth telling.
+So the oldest claim is served first, in whatever order claims are reconciled. A plain claim that has to wait is not reconciled before its turn comes, or before
+its wait is worth reporting.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from collections.abc import Callable
 from sandpool.base.clock import Clock
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Woken
-from sandpool.controllers.claim.age import claimant, noted
-from sandpool.controllers.claim.memory import Memory
+from sandpool.controllers.claim.memory import Memory, claimant, noted
 from sandpool.controllers.claim.observe import Observer
 from sandpool.controllers.claim.options import Options
 from sandpool.controllers.claim.plan import next_step
 from sandpool.controllers.claim.steps import Ask, Race, Step
 from sandpool.controllers.claim.view import bound_name
+from sandpool.kube.priority import Priority
 from sandpool.loop.controller import Controller
-from sandpool.loop.queue import Priority
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.labels import SANDBOX_NAME
 from sandpool.model.metadata import Key
 
 
 class Arrivals:
+    """Puts new claims into the wait queue of their pool."""
+
     def __init__(
         self,
         observer: Observer,
@@ -44,8 +45,8 @@ class Arrivals:
         self._options = options
         self._wake = wake
 
-    def heard(self, claim: SandboxClaim) -> bool:
-        """Whether the claim, which was just made, may be left alone until it is called."""
+    def arrived(self, claim: SandboxClaim) -> bool:
+        """Gives a new claim its place. True if it needs no reconcile until it is woken."""
         spec, meta = claim.spec, claim.metadata
         if not self._loop.at_work or spec.customised or bound_name(claim) or meta.leaving:
             return False
@@ -63,18 +64,18 @@ class Arrivals:
         if len(others) < len(woken) or not plain or self._observer.legacy(claim) is not None:
             return False
         notes.waits_since = self._clock.now()
-        self._loop.wake(meta.key, "wait", Priority.SECOND, after=self._options.tell_after)
+        self._loop.wake(meta.key, "wait", Priority.BACKGROUND, after=self._options.report_after)
         return True
 
     def edited(self, claim: SandboxClaim) -> None:
-        """One that had ended, and was given more time, has its place at once, too. Whoever is in line keeps the place that it has."""
+        """An expired claim that was given more time gets its place at once, too. A claim that is in the queue keeps its place."""
         if self._loop.at_work and not bound_name(claim) and isinstance(step := self._step(claim), Ask):
             age = self._memory.of(claim).age
             self._wake(self._assigner.line_up(claimant(claim, age), step.pool.metadata.uid) or ())
 
     def inherit(self) -> None:
-        """Everybody who waits when this process begins to lead, the oldest first: what is ready goes to them in that order. Who was made in the
-        same second as another is as old as when this process heard of it, or another one noted on it that it had."""
+        """Queues all claims that wait when this process begins to lead, oldest first. Claims of the same second are ordered by when a controller first
+        observed them, as annotated, or else by when this process did."""
         found = []
         for claim in self._observer.unserved():
             step = self._step(claim)

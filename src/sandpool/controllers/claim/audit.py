@@ -1,4 +1,4 @@
-"""The slow comparison of what is remembered with what is cached. Every difference is a bug of ours; it is put right and counted.
+"""Compares from time to time what the claim controller remembers with what the caches hold. A difference is a bug: it is repaired and counted.
 
 Each comparison is one synchronous step, so it never sees half of a change.
 """
@@ -26,6 +26,8 @@ KINDS = (MEMBER_UNKNOWN, MEMBER_OUTDATED, MEMBER_GONE, RESERVATION, NOTES)
 
 
 class Audit:
+    """Compares and repairs; `steps` yields the claims to wake after each comparison."""
+
     def __init__(self, observer: Observer, assigner: Assigner, feed: Feed, memory: Memory, metrics: Metrics) -> None:
         self._observer = observer
         self._assigner = assigner
@@ -35,12 +37,12 @@ class Audit:
         metrics.declare_repairs(KINDS)
 
     def run(self) -> Woken:
-        """All at once; the claims that should ask again."""
+        """Runs all comparisons at once; returns the claims that should ask again."""
         return tuple(claimant for woken in self.steps() for claimant in woken)
 
     def steps(self) -> Iterator[Woken]:
-        """One comparison after the other, so that others may have their turn in between. What changed meanwhile has been
-        looked at by whoever changed it, and is passed over."""
+        """One comparison after the other, so that other work may run in between. Objects that changed meanwhile are skipped: their events have
+        been handled."""
         for sandbox in tuple(self._observer.caches.sandboxes):
             yield self._member(sandbox)
         for member in tuple(self._assigner.members()):
@@ -71,7 +73,7 @@ class Audit:
 
     def _reservation(self, claimant: Claimant, member: Member) -> Woken:
         held, notes = self._assigner.held_by(claimant.uid), self._memory.find(claimant.uid)
-        if held is None or held.uid != member.uid or (notes is not None and (notes.at_work or notes.landing)):
+        if held is None or held.uid != member.uid or (notes is not None and (notes.at_work or notes.committing)):
             return ()
         claim = self._observer.caches.claims.get(claimant.key)
         if claim is not None and claim.metadata.uid == claimant.uid and bound_name(claim) != member.key.name:
@@ -83,7 +85,7 @@ class Audit:
         living = {claim.metadata.uid for claim in self._observer.caches.claims}
         for uid in [uid for uid in self._memory if uid not in living]:
             notes = self._memory.find(uid)
-            if notes is not None and not (notes.at_work or notes.landing):
+            if notes is not None and not (notes.at_work or notes.committing):
                 self._count(NOTES, uid)
                 self._memory.drop(uid)
         return ()

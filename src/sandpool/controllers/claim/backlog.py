@@ -1,10 +1,10 @@
-"""How many claims wait for a sandbox, and whether one more may. Beyond a bound a server says when to come back (429).
+"""Bounds how many claims may wait for a sandbox. Beyond the bound a new claim gets 429 with the time to retry.
 
-Claims are counted as the cache shows them, and share one total by namespace as stored objects do: see base/shares.py. Whoever is turned away is
-told when a place is expected to be free for it, after all those that were turned away before: they come back apart, and none too early.
+Claims are counted as the cache shows them, and namespaces share one total as they share the store: see base/shares.py. A refused claim
+gets a Retry-After by which a place should be free for it, after all claims that were refused before it: so clients retry spread out, and none too early.
 
-Taking claims in is work, too, for the same event loop that makes their members. Once many wait for a pool, its new ones are taken in as fast as others are served: the
-rest wait outside, in the order in which they came.
+Admitting claims is work for the same event loop that makes their members. Once many claims wait for a pool, new ones are admitted only as fast as others are served: the
+rest are held before they are stored, in the order in which they came.
 """
 
 from __future__ import annotations
@@ -15,33 +15,36 @@ from typing import Final
 
 from sandpool.base.shares import Shares
 from sandpool.controllers.assigner.forecast import Outlook
-from sandpool.kube.outright import Busy
+from sandpool.kube.inline import Refusal
 from sandpool.loop.cache import Cache
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import find
 from sandpool.model.metadata import Uid
 from sandpool.model.reasons import Reason, Type
 
+CANNOT_WAIT: Final = "cannot wait for a sandbox now"
 SOONEST: Final = 1
 LATEST: Final = 30
-"""Seconds: whoever is turned away is never told less, or more."""
+"""Seconds: the bounds of Retry-After."""
 MANY: Final = 500
-"""Claims that wait for one pool, from which on new ones are taken in only as fast as others are served."""
+"""From this many waiting claims of one pool on, new ones are admitted only as fast as others are served."""
 AT_LEAST: Final = 100.0
-"""Claims a second that are taken in all the same. So few cost little."""
+"""Claims per second that are always admitted: so few cost little."""
 LONGEST_PAUSE: Final = 10.0
-"""Seconds that a claim is kept outside: a client waits for an answer."""
+"""Seconds that a claim is held before it is stored, at most: its client waits for the response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
+    """How many claims may wait, and for how long."""
+
     waiting: int = 10_000
     """Claims of all namespaces together that may wait for a sandbox at one time."""
     wait: float = 60.0
     """Seconds that a new claim may be expected to wait."""
 
 
-_PENDING = (Reason.SANDBOX_MISSING, Reason.DEPENDENCIES_NOT_READY)  # the latter while a sandbox of its own starts
+_PENDING = (Reason.SANDBOX_MISSING, Reason.DEPENDENCIES_NOT_READY)  # the latter while its own sandbox starts
 
 
 class Backlog:
@@ -50,13 +53,13 @@ class Backlog:
     def __init__(self, claims: Cache[SandboxClaim], bounds: Bounds = Bounds()) -> None:
         self.bounds = bounds
         self.waiting = Shares(bounds.waiting)
-        self._free_at: dict[Uid, float] = {}  # by pool: when all who were turned away should have come back
-        self._taken_in: dict[Uid, float] = {}  # by pool: when all who were told to pause are taken in
+        self._free_at: dict[Uid, float] = {}  # by pool: when all refused claims should have been retried
+        self._taken_in: dict[Uid, float] = {}  # by pool: when all claims that were delayed are admitted
         claims.subscribe(self._step)
 
-    def busy(self, namespace: str, pool: Uid, outlook: Outlook, now: float) -> Busy | None:
-        """Why a claim that no member is ready for cannot be taken in now; None: it can. `now` is a monotonic time."""
-        wait = outlook.expected or 0.0  # what nobody can say is no reason
+    def busy(self, namespace: str, pool: Uid, outlook: Outlook, now: float) -> Refusal | None:
+        """Why a claim for which no member is ready cannot be admitted now; None: it can. `now` is a monotonic time."""
+        wait = outlook.expected or 0.0  # an unknown wait is no reason
         if wait > self.bounds.wait:
             why = (
                 f"a new claim of this pool is expected to wait {math.ceil(wait)} s, and may wait {self.bounds.wait:g} s"
@@ -65,10 +68,10 @@ class Backlog:
             why = f"{self.waiting.holds(namespace)} claims of namespace {namespace} wait for a sandbox, of {self.waiting.used} in all"
         else:
             return None
-        return Busy(self._come_back(pool, wait - self.bounds.wait, outlook.rate, now), why)
+        return Refusal(self._come_back(pool, wait - self.bounds.wait, outlook.rate, now), f"{CANNOT_WAIT}: {why}")
 
     def pause(self, pool: Uid, outlook: Outlook, now: float) -> float:
-        """Seconds before a claim that no member is ready for is looked at. Each that asks is behind all that did before."""
+        """Seconds to hold a claim for which no member is ready. Each claim is held longer than those before it."""
         if outlook.waiting < MANY:
             return 0.0
         if pool not in self._taken_in:
@@ -77,16 +80,16 @@ class Backlog:
         self._taken_in[pool] = at = min(last + 1.0 / max(outlook.rate, AT_LEAST), now + LONGEST_PAUSE)
         return at - now
 
-    def outside(self, pool: Uid, outlook: Outlook, now: float) -> Busy | None:
-        """Of a claim that would have to pause and cannot, because as many do as may: when those are taken in, and all who came back before it."""
+    def outside(self, pool: Uid, outlook: Outlook, now: float) -> Refusal | None:
+        """The refusal of a claim that should be held and cannot be, because too many are: it may retry when those are admitted."""
         if outlook.waiting < MANY:
             return None
         why = f"{outlook.waiting} claims wait for this pool, and new ones are taken in as fast as these are served"
         paused = self._taken_in.get(pool, now) - now
-        return Busy(self._come_back(pool, paused, max(outlook.rate, AT_LEAST), now), why)
+        return Refusal(self._come_back(pool, paused, max(outlook.rate, AT_LEAST), now), f"{CANNOT_WAIT}: {why}")
 
     def _come_back(self, pool: Uid, over: float, rate: float, now: float) -> int:
-        """Seconds until a place is expected to be free for one more who was turned away."""
+        """Retry-After: seconds until a place is expected to be free for one more refused claim."""
         step = 1.0 / rate if rate > 0.0 else float(LATEST)
         if pool not in self._free_at:
             self._free_at = {each: at for each, at in self._free_at.items() if at > now}
@@ -103,7 +106,7 @@ class Backlog:
 
 
 def waits(claim: SandboxClaim) -> bool:
-    """Whether the claim looks for a sandbox. One that was refused, or has ended, waits for somebody to act, and takes nobody's place."""
+    """Whether the claim waits for a sandbox. One that was refused, or has ended, waits for a person to act, and does not count."""
     if claim.status.sandbox is not None or claim.metadata.leaving:
         return False
     ready = find(claim.status.conditions, Type.READY)

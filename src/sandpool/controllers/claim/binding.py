@@ -1,7 +1,7 @@
-"""The binding: the one patch that says which sandbox a claim got. The first that lands decides.
+"""The binding: the one patch that writes into a claim's status which sandbox it got. The first that is stored decides.
 
-It tests the claim's uid and that no sandbox is bound yet. A server can test for an absent key only where the parent exists,
-so the form differs for a claim with and without a status. Everything published comes from one state of the sandbox.
+It tests the claim's uid and that no sandbox is bound yet, or still the lost one that it replaces. A server can test for an absent key only where the parent exists,
+so the patch differs for a claim with and without a status. Everything in it comes from one state of the sandbox.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from sandpool.model.sandbox import Sandbox
 
 
 def binding(claim: SandboxClaim, bound: SandboxClaimStatus, *, has_status: bool | None = None) -> Patch:
-    """`has_status`: whether the server's claim has a status, even an empty one, which looks like none from here. Without it
-    a claim that shows nothing is taken to have none; if that fails although nothing is bound, the other form is right."""
+    """`has_status`: whether the claim on the server has a status, even an empty one, which cannot be told from none here. If it is not given, a
+    claim that shows nothing is assumed to have none; if the patch then fails although nothing is bound, the other form is right."""
     status = claim.status
     sandbox, conditions = as_json(bound.sandbox), as_json(bound.conditions)
     if has_status is None:
@@ -40,27 +40,27 @@ def binding(claim: SandboxClaim, bound: SandboxClaimStatus, *, has_status: bool 
 
 
 def bound_status(claim: SandboxClaim, sandbox: Sandbox, now: datetime) -> SandboxClaimStatus:
-    """What the binding says."""
+    """The status that the binding writes."""
     return SandboxClaimStatus(conditions=bound_conditions(claim, sandbox, now), sandbox=bound_sandbox(sandbox))
 
 
 def bound_sandbox(sandbox: Sandbox) -> BoundSandbox:
-    """Which sandbox a claim has and where it is reached, as the sandbox itself says it."""
+    """The name and the addresses of a claim's sandbox, from the sandbox's status."""
     status = sandbox.status
     return BoundSandbox(name=sandbox.metadata.name, pod_ips=status.pod_ips, service_fqdn=status.service_fqdn)
 
 
 def bound_conditions(claim: SandboxClaim, sandbox: Sandbox, now: datetime) -> tuple[Condition, ...]:
-    """Ready and Finished as the sandbox has them, as of the claim's own generation."""
+    """Ready and Finished of the sandbox, with the claim's own generation."""
     generation = claim.metadata.generation
     conditions = claim.status.conditions
     ready = find(sandbox.status.conditions, Type.READY)
     if ready is None:
-        told = (Truth.FALSE, Reason.SANDBOX_NOT_READY, "Sandbox is not ready")
-        conditions = put(conditions, Type.READY, *told, generation=generation, now=now)
+        verdict = (Truth.FALSE, Reason.SANDBOX_NOT_READY, "Sandbox is not ready")
+        conditions = put(conditions, Type.READY, *verdict, generation=generation, now=now)
     else:
-        told_by = (ready.status, ready.reason, ready.message)
-        conditions = put(conditions, Type.READY, *told_by, generation=generation, now=now)
+        reported = (ready.status, ready.reason, ready.message)
+        conditions = put(conditions, Type.READY, *reported, generation=generation, now=now)
     finished = find(sandbox.status.conditions, Type.FINISHED)
     if finished is None:
         return without(conditions, Type.FINISHED)
@@ -69,7 +69,7 @@ def bound_conditions(claim: SandboxClaim, sandbox: Sandbox, now: datetime) -> tu
 
 
 def bound_as_seen(seen: BoundSandbox | None) -> dict[str, Json]:
-    """Nothing is bound; or still the sandbox that this claim lost, and that is to be replaced."""
+    """Tests that nothing is bound, or still the lost sandbox that is to be replaced."""
     if seen is None:
         return {"op": "test", "path": "/status/sandbox", "value": None}
     return {"op": "test", "path": "/status/sandbox/name", "value": seen.name or None}

@@ -1,26 +1,28 @@
-"""The sandbox that a claim starts when it takes no warm one. Pure: a claim and a template in, an object out.
+"""The sandbox that a claim starts when it takes no warm one: the template's, with the claim's variables, storage and pod metadata. Pure.
 
-Raises Terminal, with the reason of the claim's condition, if the template or the rules do not allow what the claim asks for.
+Raises Terminal, with the reason of the claim's condition, if the template or the rules do not allow what the claim asks for. That is final until the
+claim or the template changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from sandpool.controllers.claim import pod_metadata
-from sandpool.controllers.claim.environment import with_environment
-from sandpool.controllers.claim.volumes import with_volumes
+from sandpool.loop.errors import Terminal
 from sandpool.model import labels
 from sandpool.model.blueprint import secure_pod_spec
-from sandpool.model.claim import SandboxClaim
+from sandpool.model.claim import EnvVar, SandboxClaim
 from sandpool.model.container_defaults import NONE, ContainerDefaults
 from sandpool.model.labels import LaunchType
 from sandpool.model.metadata import Metadata, OwnerReference
 from sandpool.model.names import name_hash
-from sandpool.model.sandbox import PodMetadata, PodTemplate, Sandbox, SandboxSpec
-from sandpool.model.template import SandboxTemplate
+from sandpool.model.reasons import Reason
+from sandpool.model.sandbox import PodMetadata, PodTemplate, Sandbox, SandboxSpec, VolumeClaimTemplate
+from sandpool.model.template import InjectionPolicy, SandboxTemplate
 
 
 def cold_sandbox(
@@ -29,7 +31,7 @@ def cold_sandbox(
     domains: Sequence[str] = pod_metadata.USER_DOMAINS,
     defaults: ContainerDefaults = NONE,
 ) -> Sandbox:
-    """Named like the claim, controlled by it, and complete: the pod's name is on it before the pod is."""
+    """Named like the claim and controlled by it. The annotation with its pod's name is set before the pod exists, which saves a write."""
     source, asked, origin = template.spec, claim.spec, template.metadata.name
     pod_metadata.check(asked.additional_pod_metadata, domains)
     volumes = with_volumes(
@@ -85,3 +87,118 @@ def _annotations(claim: SandboxClaim, template: SandboxTemplate) -> dict[str, st
     if trace := claim.metadata.annotations.get(labels.TRACE_CONTEXT):
         notes[labels.TRACE_CONTEXT] = trace
     return notes
+
+
+PodSpec = dict[str, Any]
+Container = dict[str, Any]
+_LISTS = ("initContainers", "containers")
+
+
+def with_environment(spec: PodSpec, wanted: Sequence[EnvVar], policy: str, template: str) -> PodSpec:
+    """The pod spec of that template with the variables in place. What is not touched is shared with the old one, never copied."""
+    if not wanted:
+        return spec
+    if policy not in (InjectionPolicy.ALLOWED, InjectionPolicy.OVERRIDES):
+        raise _env_refusal(
+            f'spec.env["{wanted[0].name}"]: SandboxTemplate {template} lets no claim set variables; '
+            "leave them out or set its spec.envVarsInjectionPolicy to Allowed"
+        )
+    targets = _targets(spec, wanted, template)
+    changed = dict(spec)
+    for field in _LISTS:
+        containers: list[Container] = spec.get(field) or []
+        if any(container["name"] in targets for container in containers):
+            changed[field] = [_inject(one, targets.get(one["name"], ()), policy, template) for one in containers]
+    return changed
+
+
+def _targets(spec: PodSpec, wanted: Sequence[EnvVar], template: str) -> dict[str, list[EnvVar]]:
+    """The variables of each container: those with a containerName first, then those that go to the first container by default."""
+    names = [container["name"] for field in _LISTS for container in spec.get(field) or ()]
+    first = next((container["name"] for container in spec.get("containers") or ()), "")
+    targets: dict[str, list[EnvVar]] = {}
+    for variable in sorted(wanted, key=lambda one: not one.container_name):
+        target = variable.container_name or first
+        if target not in names:
+            raise _env_refusal(
+                f'spec.env["{variable.name}"]: SandboxTemplate {template} has no container "{target}"; '
+                f"it has {', '.join(names)}"
+            )
+        targets.setdefault(target, []).append(variable)
+    return targets
+
+
+def _inject(container: Container, variables: Sequence[EnvVar], policy: str, template: str) -> Container:
+    if not variables:
+        return container
+    name = container["name"]
+    if policy == InjectionPolicy.ALLOWED and container.get("envFrom"):
+        raise _env_refusal(
+            f'spec.env["{variables[0].name}"]: container "{name}" has envFrom, which may hold a variable of this name; '
+            f"choose another container, or set spec.envVarsInjectionPolicy of SandboxTemplate {template} to Overrides"
+        )
+    env: list[dict[str, Any]] = list(container.get("env") or ())
+    at = {entry["name"]: index for index, entry in enumerate(env)}
+    for variable in variables:
+        entry = {"name": variable.name, "value": variable.value}
+        if variable.name not in at:
+            at[variable.name] = len(env)
+            env.append(entry)
+        elif policy == InjectionPolicy.OVERRIDES:
+            env[at[variable.name]] = entry
+        else:
+            raise _env_refusal(
+                f'spec.env["{variable.name}"]: container "{name}" has this variable already; '
+                f"choose another name or set spec.envVarsInjectionPolicy of SandboxTemplate {template} to Overrides"
+            )
+    return {**container, "env": env}
+
+
+def _env_refusal(message: str) -> Terminal:
+    return Terminal(Reason.ENV_VARS_INJECTION_REJECTED, message)
+
+
+Volumes = tuple[VolumeClaimTemplate, ...]
+
+
+def with_volumes(ours: Volumes | None, wanted: Volumes, policy: str, template: str) -> Volumes | None:
+    """The template's volumes with the claim's: appended, or in place of those of the same name."""
+    places = _places(ours or (), f"SandboxTemplate {template}: spec.volumeClaimTemplates")
+    _places(wanted, "spec.volumeClaimTemplates")
+    if not wanted:
+        return ours
+    if policy not in (InjectionPolicy.ALLOWED, InjectionPolicy.OVERRIDES):
+        raise _volume_refusal(
+            f"spec.volumeClaimTemplates: SandboxTemplate {template} lets no claim add storage; "
+            "leave it out or set its spec.volumeClaimTemplatesPolicy to Allowed"
+        )
+    merged = list(ours or ())
+    for volume in wanted:
+        name = volume.metadata.name
+        if name not in places:
+            merged.append(volume)
+        elif policy == InjectionPolicy.OVERRIDES:
+            merged[places[name]] = volume
+        else:
+            raise _volume_refusal(
+                f'spec.volumeClaimTemplates: SandboxTemplate {template} has "{name}" already; '
+                "choose another name or set its spec.volumeClaimTemplatesPolicy to Overrides"
+            )
+    return tuple(merged)
+
+
+def _places(volumes: Sequence[VolumeClaimTemplate], where: str) -> dict[str, int]:
+    """Each name and its index. Refuses names that are missing or repeated."""
+    places: dict[str, int] = {}
+    for index, volume in enumerate(volumes):
+        name = volume.metadata.name
+        if not name:
+            raise _volume_refusal(f"{where}[{index}].metadata.name is missing: every volume needs a name")
+        if name in places:
+            raise _volume_refusal(f'{where}[{index}].metadata.name: "{name}" is used twice')
+        places[name] = index
+    return places
+
+
+def _volume_refusal(message: str) -> Terminal:
+    return Terminal(Reason.VOLUME_CLAIM_TEMPLATES_ERROR, message)

@@ -1,11 +1,10 @@
-"""The end of a claim: told first, then done, once, and by its policy. Whoever gives it more time in between wins."""
+"""Ends an expired claim: publishes the expiry first, then applies the shutdown policy, once. If the claim is given more time in between, it goes on."""
 
 from __future__ import annotations
 
 from sandpool.base.clock import Clock
-from sandpool.controllers.claim.news import end_news
 from sandpool.controllers.claim.publish import Publisher
-from sandpool.controllers.claim.status import ended
+from sandpool.controllers.claim.status import end_event, ended
 from sandpool.controllers.claim.view import ClaimView
 from sandpool.kube.api import Preconditions, Propagation
 from sandpool.kube.errors import NotFound
@@ -18,6 +17,8 @@ from sandpool.model.sandbox import Sandbox
 
 
 class Expiry:
+    """Applies the shutdown policy of an expired claim."""
+
     def __init__(self, writes: Writes, publisher: Publisher, clock: Clock, events: Events) -> None:
         self._writes = writes
         self._publisher = publisher
@@ -25,12 +26,12 @@ class Expiry:
         self._events = events
 
     async def mark(self, view: ClaimView) -> Done | None:
-        """Only of the spec that was looked at: an edit in the same moment makes the write fail, and the claim is looked at anew."""
+        """Publishes the expiry, pinned to the observed generation: a concurrent edit makes the write fail, and the claim is decided again."""
         status = ended(view.claim, view.bound, self._clock.now())
-        told = await self._publisher.publish(view.claim, status, pinned=True)
-        if told is None:
+        published = await self._publisher.publish(view.claim, status, pinned=True)
+        if published is None:
             return Done()
-        self._events.emit(CLAIMS, view.claim, *end_news())
+        self._events.emit(CLAIMS, view.claim, *end_event())
         return None
 
     async def remove(self, claim: SandboxClaim, *, foreground: bool) -> Done:
@@ -48,13 +49,13 @@ class Expiry:
         return Done()
 
     async def clean_up(self, view: ClaimView, sandboxes: tuple[Sandbox, ...]) -> Done | None:
-        """The claim stays, its sandboxes go, however they came to it; then its status names none."""
+        """Retain: the claim stays and all its sandboxes are deleted; then its status names none."""
         claim = view.claim
         if sandboxes:
             found = await self._publisher.found(claim)
             if found is None:
                 return Done()
-            # What was told may be old by now: the claim may have been given more time, and another sandbox.
+            # The view may be old by now: the claim may have been given more time, and another sandbox.
             if found.metadata.generation == claim.metadata.generation:
                 await delete_sandboxes(self._writes, sandboxes)
             return None
@@ -63,7 +64,7 @@ class Expiry:
 
 
 async def delete_sandboxes(writes: Writes, sandboxes: tuple[Sandbox, ...]) -> None:
-    """Each as it was seen: one that changed is looked at again."""
+    """Deletes each with its observed uid and revision: one that changed meanwhile fails with Conflict and is decided again."""
     for sandbox in sandboxes:
         meta = sandbox.metadata
         try:

@@ -1,10 +1,9 @@
-"""How a sandbox becomes a claim's: the transfer, the creation, the naming and the binding, each settled whatever becomes of the call.
+"""How a claim gets its sandbox: transfer or creation, naming and binding, each settled whatever becomes of the call.
 
-The naming writes annotations that a claim has before it is Ready. It is sent beside the transfer or the creation, so that
-nothing waits for it but the binding.
+The naming writes annotations that a claim has before it is Ready. It is sent in parallel with the transfer or the creation, so only the binding waits for it.
 
-A call is noted before it is made and struck out when its end is known, so that whoever comes next, after a timeout or a failed
-look, looks before doing anything else. Nothing here decides what to try next: see settle.py.
+A call is recorded before it is made and cleared when its outcome is known. So the next reconcile, after a timeout or a failed
+read, reads the object before it does anything else. What to try next is decided in settle.py.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from sandpool.controllers.claim.memory import Memory
 from sandpool.controllers.claim.observe import Observer
 from sandpool.controllers.claim.options import Options
 from sandpool.controllers.claim.status import is_shown
-from sandpool.controllers.claim.transfer import transfer
+from sandpool.controllers.claim.transfer import Transfers, transfer
 from sandpool.kube.errors import Conflict, NotFound
-from sandpool.kube.lanes import finishing
+from sandpool.kube.priority import expedited
 from sandpool.loop.errors import Terminal
 from sandpool.loop.writes import Writes
 from sandpool.model.claim import SandboxClaim
@@ -38,10 +37,12 @@ from sandpool.telemetry.reconcile_history import note
 T = TypeVar("T")
 
 TRIES = 4
-"""How often one write is built anew within a reconcile. Whoever loses that often comes back later."""
+"""How often one write is rebuilt within a reconcile. A claim that loses this often is reconciled again later."""
 
 
 class Handover:
+    """Makes the writes by which a claim gets its sandbox."""
+
     def __init__(
         self,
         writes: Writes,
@@ -51,6 +52,7 @@ class Handover:
         clock: Clock,
         options: Options,
         wake: Callable[[Woken], None],
+        transfers: Transfers,
     ) -> None:
         self._writes = writes
         self._observer = observer
@@ -59,18 +61,19 @@ class Handover:
         self._clock = clock
         self._options = options
         self._wake = wake
+        self._transfers = transfers
 
     async def take(self, claim: SandboxClaim, member: Member) -> Sandbox | None:
-        """Makes the member the claim's own. None: it cannot be had any more. Terminal: not with what the claim asks for."""
+        """Transfers the member to the claim. None: the member is no longer available. Terminal: it cannot have what the claim asks for."""
         sandbox = self._observer.as_member(member)
         if sandbox is None:
             self._lost(claim, member.uid, f"sandbox {member.key.name} is not the pool's any more")
             return None
         for tried in range(TRIES):
             if not self._assigner.offered(claim.metadata.uid):
-                return None  # stale, drained or going by now: whoever asks again is told something else
+                return None  # stale, draining or leaving by now: the assigner will give another answer
             if tried and self._known(claim) is None:
-                return None  # what was written beside the transfer has found out that the claim is gone
+                return None  # the naming, sent in parallel, has shown that the claim is gone
             step = await self._transfer(claim, sandbox)
             match step:
                 case settle.Own(taken):
@@ -86,7 +89,7 @@ class Handover:
         raise Conflict(f"sandbox {member.key.name} could not be taken in {TRIES} tries")
 
     async def settle_open(self, claim: SandboxClaim) -> None:
-        """Finds out what became of a call whose end was not known when the last reconcile ended."""
+        """Settles a call whose outcome was unknown when the last reconcile ended."""
         notes = self._memory.of(claim)
         if (before := notes.transfer) is not None:
             match settle.after_look(await self._look(before), before, claim.metadata.uid):
@@ -105,8 +108,8 @@ class Handover:
             notes.creation = False
 
     async def create(self, claim: SandboxClaim, body: Sandbox, *, surely_its_own: bool) -> Sandbox | None:
-        """Creates the claim's own sandbox, and names it if it can only be that one. None: one of its name is there already, as
-        the cache knows afterwards."""
+        """Creates the claim's own sandbox. `surely_its_own`: no member can come first, so the claim is annotated with it in parallel. None: a sandbox
+        of that name exists already; it is in the cache afterwards."""
         notes, meta = self._memory.of(claim), claim.metadata
         notes.creation, notes.taking = True, meta.name
         creation = self._writes.create(SANDBOXES, body, meta.namespace)
@@ -121,7 +124,7 @@ class Handover:
         return step.sandbox
 
     async def name(self, claim: SandboxClaim, sandbox: str) -> None:
-        """Sees to it that the claim says which sandbox it gets. If it is no more, the binding finds that out."""
+        """Makes sure that the claim's annotations name the sandbox. If the claim is gone, the binding will show that."""
         notes, meta = self._memory.of(claim), claim.metadata
         for _ in range(TRIES):
             if notes.naming:
@@ -140,7 +143,7 @@ class Handover:
         raise Conflict(f"claim {meta.key} could not be annotated in {TRIES} tries")
 
     async def bind(self, claim: SandboxClaim, sandbox: Sandbox) -> settle.Bound | settle.Surplus | settle.ClaimGone:
-        """Publishes that the claim has this sandbox, unless it has another one or is no more."""
+        """Binds the claim to this sandbox in its status, unless it is bound to another one or is gone."""
         form = is_shown(claim)
         for _ in range(TRIES):
             step = await self._binding(claim, sandbox, form)
@@ -163,6 +166,7 @@ class Handover:
             self._wake(self._assigner.release(claim.metadata.uid))
             raise
         notes.transfer, notes.taking = sandbox, meta.name
+        self._transfers.announce(meta.key)
         call = self._writes.patch(SANDBOXES, meta.name, patch, meta.namespace)
         step = settle.after_transfer(await self._beside_naming(claim, meta.name, call), meta.name)
         if isinstance(step, settle.Look):
@@ -177,9 +181,9 @@ class Handover:
         self, claim: SandboxClaim, sandbox: Sandbox, form: bool
     ) -> settle.Bound | settle.Surplus | settle.ClaimGone | settle.Rebind | settle.Surface:
         meta = claim.metadata
-        self._memory.of(claim).told = told = bound_status(claim, sandbox, self._clock.now())
-        patch = binding(claim, told, has_status=form)
-        with finishing():  # before the transfers of others: who has a sandbox should know it
+        self._memory.of(claim).published = published = bound_status(claim, sandbox, self._clock.now())
+        patch = binding(claim, published, has_status=form)
+        with expedited():  # before the transfers of other claims: a claim that has a sandbox should be Ready soon
             bound = await outcome_of(self._writes.patch_status(CLAIMS, meta.name, patch, meta.namespace))
         step = settle.after_binding(bound)
         if isinstance(step, settle.Look):
@@ -188,14 +192,14 @@ class Handover:
         return step
 
     def _naming(self, claim: SandboxClaim, sandbox: str) -> Patch | None:
-        """What the naming still has to write, by what is known of the claim now."""
+        """The patch of the annotations that are still missing, from the cached claim; None if there is nothing to write."""
         known = self._known(claim)
         if not self._options.annotations or known is None:
             return None
         return naming_patch(known, sandbox, self._memory.of(claim))
 
     def _known(self, claim: SandboxClaim) -> SandboxClaim | None:
-        """As the cache has it; None: it is gone, or another one has its name."""
+        """The claim as cached; None if it is gone, or another one has its name."""
         known = self._observer.caches.claims.get(claim.metadata.key)
         return known if known is not None and known.metadata.uid == claim.metadata.uid else None
 
@@ -209,7 +213,8 @@ class Handover:
         return step
 
     async def _beside_naming(self, claim: SandboxClaim, sandbox: str, call: Awaitable[T]) -> T | Exception:
-        """The end of the call. That of the naming is awaited, lest it overtakes the next one, and settled before the binding."""
+        """The outcome of the call, made in parallel with the naming. The naming is awaited as well, so that it cannot overtake a later one; its outcome
+        is settled before the binding."""
         patch = self._naming(claim, sandbox)
         if patch is None:
             return await outcome_of(call)
@@ -229,7 +234,7 @@ class Handover:
 
 
 async def outcome_of(call: Awaitable[T]) -> T | Exception:
-    """An end as a value. Cancellation is no end: it passes through, and what was under way stays noted as open."""
+    """The result or the error of a call, as a value. Cancellation passes through: what was under way stays recorded as unsettled."""
     try:
         return await call
     except Exception as error:

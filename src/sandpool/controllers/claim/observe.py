@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from sandpool.controllers.assigner.facts import Member
-from sandpool.controllers.claim.legacy import obsolete, policy_name
 from sandpool.controllers.claim.view import ClaimView, bound_name
 from sandpool.controllers.protection import missing_policy, policy_key
 from sandpool.kube.api import Preconditions
@@ -20,7 +19,7 @@ from sandpool.model.metadata import Key, Uid
 from sandpool.model.pod import Node
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.sandbox import Sandbox
-from sandpool.model.template import SandboxTemplate
+from sandpool.model.template import GROUP, SandboxTemplate
 
 NOBODY: frozenset[Uid] = frozenset()
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -28,6 +27,8 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Caches:
+    """The caches that the claim controller reads."""
+
     claims: Cache[SandboxClaim]
     sandboxes: Cache[Sandbox]
     pools: Cache[SandboxWarmPool]
@@ -36,7 +37,7 @@ class Caches:
     nodes: Cache[Node]
 
 
-class Bereft:
+class Rebinding:
     """Claims that lost their sandbox and look for another, by pool. Their status still names the one that is gone."""
 
     def __init__(self) -> None:
@@ -63,16 +64,18 @@ class Bereft:
 
 
 class Observer:
+    """Builds the view of a claim from the caches, and finds the claims that an event concerns."""
+
     def __init__(self, caches: Caches) -> None:
         self.caches = caches
         self._owned = caches.sandboxes.index(controller_of)
         self._asking = caches.claims.index(_asks)
-        self._bereft = Bereft()
+        self._rebinding = Rebinding()
         self._pools = caches.pools.index(lambda pool: (pool.template_key,))
         self._guarded = caches.templates.index(lambda template: (policy_key(template),))
 
     def view(self, key: Key, looked: str = "") -> ClaimView | None:
-        """`looked`: the sandbox that a consistent read was made of."""
+        """The view of a claim; None if it is not cached. `looked`: the sandbox that was just read from the server."""
         caches = self.caches
         claim = caches.claims.get(key)
         if claim is None:
@@ -83,12 +86,12 @@ class Observer:
             claim=claim,
             owned=owned,
             going=frozenset(going) if going else NOBODY,
-            pool=caches.pools.get(pool_key(claim)),
+            pool=caches.pools.get(claim.pool_key),
             looked=bool(looked) and looked == bound_name(claim),
         )
 
     def for_start(self, view: ClaimView) -> ClaimView:
-        """The same view, and what a sandbox of the claim's own depends on besides."""
+        """The same view with what a cold start depends on besides."""
         caches, pool = self.caches, view.pool
         template = None if pool is None else _staying(caches.templates.get(pool.template_key))
         return replace(
@@ -99,7 +102,7 @@ class Observer:
         )
 
     def as_member(self, member: Member) -> Sandbox | None:
-        """The sandbox that the assigner speaks of, if it is there and still its pool's."""
+        """The sandbox of an assigner's member, if it is cached and still controlled by its pool."""
         sandbox = self.caches.sandboxes.get(member.key)
         owner = None if sandbox is None else sandbox.metadata.controller
         if sandbox is None or owner is None or (sandbox.metadata.uid, owner.uid) != (member.uid, member.pool):
@@ -107,34 +110,35 @@ class Observer:
         return sandbox
 
     def origin(self, sandbox: Sandbox) -> SandboxTemplate | None:
-        """The template that the sandbox was made from, as it is now."""
+        """The template that the sandbox was made from, in its present state."""
         name = sandbox.metadata.annotations.get(TEMPLATE_REF, "")
         return self.caches.templates.get(Key(sandbox.metadata.namespace, name)) if name else None
 
-    # Whom something concerns: only claims that have no sandbox, or none any more
+    # Which claims an event concerns: those without a sandbox, or that lost theirs
 
     def searches(self, claim: SandboxClaim, *, searching: bool) -> None:
-        """Noted in the moment of the decision: what comes while it is still being told must wake the claim, too."""
+        """Records that a claim that lost its sandbox looks for another, when that is decided: an event that arrives while its status is still being
+        written must wake the claim, too."""
         if searching and bound_name(claim):
-            self._bereft.put(claim.metadata.key, pool_key(claim))
+            self._rebinding.put(claim.metadata.key, claim.pool_key)
         else:
-            self._bereft.drop(claim.metadata.key)
+            self._rebinding.drop(claim.metadata.key)
 
     def asking(self, pool: SandboxWarmPool) -> Iterable[Key]:
         key = pool.metadata.key
-        return [*(claim.metadata.key for claim in self._asking.get(key)), *self._bereft.of(key)]
+        return [*(claim.metadata.key for claim in self._asking.get(key)), *self._rebinding.of(key)]
 
     def unserved(self) -> Iterable[SandboxClaim]:
-        """Claims that show no sandbox. For a new leader, who looks at all of them."""
+        """All claims that show no sandbox, for a new leader."""
         return [claim for claim in self.caches.claims if not bound_name(claim) and not claim.metadata.leaving]
 
     def waited_for(self, claim: SandboxClaim) -> SandboxWarmPool | None:
-        """The pool whose members a new claim may have, if it has nothing yet."""
-        return None if self._owned.get(claim.metadata.uid) else self.caches.pools.get(pool_key(claim))
+        """The pool of a new claim that owns no sandbox yet."""
+        return None if self._owned.get(claim.metadata.uid) else self.caches.pools.get(claim.pool_key)
 
     def wants_name(self, claim: SandboxClaim) -> bool:
         """Whether the claim may want to start a sandbox of its own name."""
-        return not bound_name(claim) or claim.metadata.key in self._bereft
+        return not bound_name(claim) or claim.metadata.key in self._rebinding
 
     def asking_for(self, template: SandboxTemplate) -> Iterable[Key]:
         return [key for pool in self._pools.get(template.metadata.key) for key in self.asking(pool)]
@@ -151,22 +155,18 @@ class Observer:
         return claim if claim is not None and claim.metadata.uid == owner.uid else None
 
     def legacy(self, claim: SandboxClaim) -> Preconditions | None:
-        """Of a NetworkPolicy that an earlier version left for this claim."""
+        """The preconditions for deleting the NetworkPolicy that an earlier version left for this claim; None if there is none."""
         meta = claim.metadata
         policy = self.caches.policies.get(Key(meta.namespace, policy_name(meta.name)))
         return None if policy is None else obsolete(policy, claim)
 
 
-def pool_key(claim: SandboxClaim) -> Key:
-    return Key(claim.metadata.namespace, claim.spec.warm_pool_ref.name)
-
-
 def _asks(claim: SandboxClaim) -> tuple[Key, ...]:
-    return () if bound_name(claim) or claim.metadata.leaving else (pool_key(claim),)
+    return () if bound_name(claim) or claim.metadata.leaving else (claim.pool_key,)
 
 
 def _staying(template: SandboxTemplate | None) -> SandboxTemplate | None:
-    """One that is being deleted makes no more sandboxes."""
+    """The template, unless it is being deleted."""
     return None if template is None or template.metadata.leaving else template
 
 
@@ -174,3 +174,16 @@ def _oldest_first(sandboxes: Collection[Sandbox]) -> tuple[Sandbox, ...]:
     if len(sandboxes) < 2:
         return tuple(sandboxes)
     return tuple(sorted(sandboxes, key=lambda one: (one.metadata.creation_timestamp or _NEVER, one.metadata.name)))
+
+
+def policy_name(claim: str) -> str:
+    return f"{claim}-network-policy"
+
+
+def obsolete(policy: NetworkPolicy, claim: SandboxClaim) -> Preconditions | None:
+    """The preconditions of its delete. None: it is not this claim's, or is being deleted."""
+    meta, owner = policy.metadata, policy.metadata.controller
+    if meta.leaving or meta.name != policy_name(claim.metadata.name) or owner is None:
+        return None
+    ours = (owner.group, owner.kind, owner.uid) == (GROUP, SandboxClaim.kind, claim.metadata.uid)
+    return Preconditions(uid=meta.uid, revision=meta.revision) if ours else None

@@ -1,4 +1,4 @@
-"""What a claim needs next. Pure: no I/O, no clock, no logging.
+"""Decides a claim's next step. Pure: no I/O, no clock, no logging.
 
 Each step, once done, changes the view, and the next decision is made on that: there is no hidden state between them.
 """
@@ -57,7 +57,7 @@ def next_step(view: ClaimView, domains: Sequence[str], now: datetime) -> Step:
 
 
 def cold_step(view: ClaimView, domains: Sequence[str], defaults: ContainerDefaults = NONE) -> ColdStep:
-    """How a claim that takes no warm sandbox comes to one of its own."""
+    """The next step of a claim that starts a sandbox of its own."""
     claim, pool = view.claim, view.pool
     if (taken := _name_taken(view)) is not None:
         return taken
@@ -96,12 +96,12 @@ def races(view: ClaimView, pool: SandboxWarmPool) -> bool:
 
 
 def _may_yet_be_served(view: ClaimView, pool: SandboxWarmPool, owned: Sandbox) -> bool:
-    """Whether the claim could still have a member instead of the sandbox that it started, which then goes. What is ready, or has
-    ended, is shown; so is what there is no other way to."""
+    """Whether the claim could still get a member instead of the sandbox that it started, which is then deleted. A sandbox that is ready or has
+    finished is bound, and so is one without an alternative."""
     own = owned.metadata.name == view.claim.metadata.name and not warm(owned)
     if not own or not races(view, pool):
         return False
-    if owned.spec.suspended:  # by its user, who knows of it
+    if owned.spec.suspended:  # its user knows of it
         return False
     return not any(is_true(owned.status.conditions, one) for one in (Type.READY, Type.FINISHED))
 
@@ -135,7 +135,7 @@ def _no_template(pool: SandboxWarmPool) -> Refuse:
 
 
 def _name_taken(view: ClaimView) -> Hold | Refuse | None:
-    """A new sandbox is named like its claim. One of that name that goes away is waited for, a foreign one is reported."""
+    """A new sandbox is named like its claim. If one of that name is being deleted, the claim waits for that; a foreign one is reported."""
     if view.named is None:
         return None
     match settle.after_creation_look(view.named, view.claim):

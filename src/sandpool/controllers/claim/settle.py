@@ -1,13 +1,14 @@
-"""What became of a write whose end is not plain success, and what to do next. Pure: errors and objects in, a step out.
+"""Decides what to do after a write that did not plainly succeed. Pure: errors and objects in, a step out.
 
-A write can fail for sure, succeed for sure, or leave it open. What is open, and what another writer may have caused, is settled by
-one consistent read (`Look`) before anything else is tried. A refusal with causes is a bug of ours and surfaces.
+A write can fail for sure, succeed for sure, or leave it open. If it is open, or another writer may have interfered, one consistent read (`Look`)
+settles it before anything else is tried. A refusal with causes is a bug of ours and surfaces.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sandpool.controllers.claim.view import bound_name
 from sandpool.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -24,7 +25,7 @@ from sandpool.model.metadata import Uid
 from sandpool.model.sandbox import Sandbox
 
 _OPEN = (Unreachable, ServerTimeout, InternalError, Unavailable, TimeoutError)
-"""The write may have happened. (Refused, one kind of Unreachable, has surely not.)"""
+"""Errors after which the write may have taken effect. (After Refused, a subclass of Unreachable, it has not.)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +35,28 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """Not ours to settle: let it reach the loop, which knows when to try again. A reservation stays."""
+    """Raise the error: the loop decides when to retry. A reservation stays."""
 
     error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The sandbox is the claim's. It may be anything but Ready: publish what it says."""
+    """The claim owns the sandbox, which need not be Ready: publish its status."""
 
     sandbox: Sandbox
 
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """This sandbox cannot be had any more: release it as lost and take another."""
+    """The sandbox is no longer available: release it as lost and take another."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Nothing happened: build the same patch anew, on this state."""
+    """The write had no effect: rebuild the patch on this state."""
 
     sandbox: Sandbox
 
@@ -72,7 +73,7 @@ def after_transfer(outcome: Sandbox | BaseException, name: str) -> Own | Next | 
 
 
 def after_look(found: Sandbox | BaseException, member: Sandbox, claim: Uid) -> Own | Next | Again | Surface:
-    """`member` is the sandbox as it was when the transfer was planned, so its owner is the pool that had it."""
+    """`member` is the sandbox as it was when the transfer was planned: its owner is the pool."""
     name = member.metadata.name
     if isinstance(found, NotFound):
         return Next(f"sandbox {name} is gone")
@@ -96,24 +97,26 @@ def after_look(found: Sandbox | BaseException, member: Sandbox, claim: Uid) -> O
 
 @dataclass(frozen=True, slots=True)
 class Bound:
+    """The claim shows this sandbox."""
+
     claim: SandboxClaim
 
 
 @dataclass(frozen=True, slots=True)
 class Surplus:
-    """The claim has another sandbox: this one is never published, and deleted with uid and revision."""
+    """The claim is bound to another sandbox: this one is never published, and is deleted."""
 
     kept: str
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimGone:
-    """The claim we planned for is no more. Its sandboxes are collected with it."""
+    """The claim is gone. Its sandboxes are garbage-collected with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebind:
-    """Nothing is bound: build the binding anew, on this state and in this form."""
+    """Nothing is bound: rebuild the binding on this state, in this form."""
 
     claim: SandboxClaim
     has_status: bool
@@ -130,15 +133,15 @@ def after_binding(outcome: SandboxClaim | BaseException) -> Bound | ClaimGone | 
 def after_claim_look(
     found: SandboxClaim | BaseException, planned: SandboxClaim, sandbox: str, *, had_status: bool
 ) -> Bound | Surplus | ClaimGone | Rebind | Surface:
-    """`planned` is the claim as it was when the binding was planned, which may be bound to a sandbox that it lost;
-    `had_status` is the form that was tried. A status that shows nothing may be there or not: the other form is tried."""
+    """`planned` is the claim as it was when the binding was planned, perhaps bound to a sandbox that it lost. `had_status` is the form that was
+    tried: an empty status cannot be told from none, so the other form is tried next."""
     if isinstance(found, NotFound):
         return ClaimGone()
     if isinstance(found, BaseException):
         return Surface(found)
     if found.metadata.uid != planned.metadata.uid:
         return ClaimGone()
-    name, before = _bound_name(found), _bound_name(planned)
+    name, before = bound_name(found), bound_name(planned)
     if name == sandbox:
         return Bound(found)
     if name not in ("", before):
@@ -152,14 +155,14 @@ def after_claim_look(
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """A sandbox of our name belongs to an earlier claim of our name and is about to be collected: wait for its end."""
+    """A sandbox of this name belongs to an earlier claim of the same name and is about to be garbage-collected: wait for that."""
 
     sandbox: Sandbox
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A sandbox of our name is somebody else's and is never touched; `message` is for the claim's condition."""
+    """A sandbox of this name belongs to another owner and is never touched; `message` is for the claim's condition."""
 
     sandbox: Sandbox
     message: str
@@ -167,7 +170,7 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """There is none: create it again."""
+    """The sandbox does not exist: create it again."""
 
 
 def after_creation(outcome: Sandbox | BaseException) -> Own | Look | Surface:
@@ -202,7 +205,3 @@ def _unsettled(error: BaseException) -> Look | Surface:
     if isinstance(error, Refused):
         return Surface(error)
     return Look() if isinstance(error, (Conflict, *_OPEN)) else Surface(error)
-
-
-def _bound_name(claim: SandboxClaim) -> str:
-    return claim.status.sandbox.name if claim.status.sandbox is not None else ""

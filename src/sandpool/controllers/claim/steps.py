@@ -1,4 +1,4 @@
-"""What can be next for a claim: decisions as values."""
+"""The possible next steps of a claim: decisions as values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandpool.model.sandbox import Sandbox
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The claim is being deleted: what it controls is collected with it."""
+    """The claim is being deleted: what it controls is garbage-collected with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,29 +22,29 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The claim has this sandbox: forward what it says."""
+    """The claim is bound to this sandbox: forward its status."""
 
     sandbox: Sandbox
 
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """The claim owns this sandbox and nothing says so yet."""
+    """The claim owns this sandbox, and its status does not show it yet."""
 
     sandbox: Sandbox
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """See what the pool has."""
+    """Ask the assigner for a member of the pool."""
 
     pool: SandboxWarmPool
 
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A sandbox of the claim's own is starting, and nobody knows of it yet. Whichever is ready first, it or a member of the
-    pool, is the claim's."""
+    """The claim's own sandbox is starting and is not published yet. Whichever is ready first, it or a member of the
+    pool, is bound."""
 
     pool: SandboxWarmPool
     sandbox: Sandbox
@@ -52,14 +52,14 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Begin a sandbox of the claim's own, as the second decision says."""
+    """Start a sandbox of the claim's own; `cold_step` decides how."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Not before somebody changes something, which will wake the claim."""
+    """The claim cannot be served until an object changes, which will wake it."""
 
     reason: str
     message: str
@@ -67,7 +67,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Something is on its way; its arrival will wake the claim."""
+    """The claim waits for something that will wake it."""
 
     message: str
 
@@ -79,7 +79,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The end has come: that is told before anything is torn down."""
+    """The claim has expired: its status says so before anything is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ Step = Leave | Look | Keep | Bind | Ask | Race | Start | Refuse | Mark | Remove 
 ColdStep = Create | Hold | Refuse
 
 
-def said(step: object) -> str:
-    """A step in a few words, for the claim's story."""
+def describe(step: object) -> str:
+    """A step in a few words, for the reconcile history."""
     match step:
         case Keep(sandbox) | Bind(sandbox) | Create(sandbox):
             return f"{type(step).__name__.lower()} {sandbox.metadata.name}"

@@ -8,7 +8,7 @@ wants more metadata on its pod, or the spec lets the pod be evicted only because
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from sandpool.controllers.claim.blueprint import owner_reference
 from sandpool.model import labels
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.labels import LaunchType
-from sandpool.model.metadata import Metadata
+from sandpool.model.metadata import Key, Metadata
 from sandpool.model.patches import Json, Patch, json_patch
 from sandpool.model.sandbox import PodMetadata, Sandbox
 from sandpool.model.template import SandboxTemplate
@@ -28,11 +28,25 @@ POOLS_OWN = (labels.WARM_POOL, labels.TEMPLATE_HASH, labels.POD_TEMPLATE_HASH)
 """Labels that only an unclaimed member carries."""
 
 
+class Transfers:
+    """Announces which sandbox is about to be transferred, when the patch is sent and not yet durable: a hint for the router to prewarm."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[Key], object]] = []
+
+    def subscribe(self, listener: Callable[[Key], object]) -> None:
+        self._listeners.append(listener)
+
+    def announce(self, sandbox: Key) -> None:
+        for listener in self._listeners:
+            listener(sandbox)
+
+
 def transfer(
     member: Sandbox, claim: SandboxClaim, template: SandboxTemplate | None = None, *, pinned: bool = False
 ) -> Patch:
-    """`member` as last seen, controlled by its pool; `template` only tells a wish of its own from the pool's marks. `pinned`: it
-    will be applied to this very state, so what is absent need not be put there to be removed."""
+    """`member` as last observed, controlled by its pool; `template` only shows which annotations are its own. `pinned`: the patch will be applied
+    to exactly this revision, so labels that are absent need not be added before they are removed."""
     index, pool = controlling_owner(member.metadata)
     owner = f"/metadata/ownerReferences/{index}"
     return json_patch(
@@ -49,7 +63,7 @@ def transfer(
 
 
 def controlling_owner(meta: Metadata) -> tuple[int, str]:
-    """The place and the uid of the reference that controls."""
+    """The index and the uid of the controlling owner reference."""
     for index, owner in enumerate(meta.owner_references):
         if owner.controller:
             return index, str(owner.uid)
@@ -62,7 +76,7 @@ def pointer(*parts: str) -> str:
 
 
 def _labels(claim: SandboxClaim, present: Mapping[str, str] | None) -> Iterator[Operation]:
-    """`present`: which there surely are; None if nobody knows."""
+    """`present`: labels that certainly exist; None if that is unknown."""
     yield {"op": "add", "path": _LAUNCH_TYPE, "value": LaunchType.WARM.value}
     yield {"op": "add", "path": _CLAIM_UID, "value": str(claim.metadata.uid)}
     creator = claim.metadata.labels.get(labels.CREATED_BY)
@@ -76,7 +90,7 @@ def _labels(claim: SandboxClaim, present: Mapping[str, str] | None) -> Iterator[
 
 
 def _without(key: str) -> tuple[Operation, ...]:
-    """Removing what is absent fails, and it may be absent by now: so it is put there first."""
+    """Removing an absent label fails, and it may be absent by now: so it is added first."""
     path = pointer("metadata", "labels", key)
     return {"op": "add", "path": path, "value": ""}, {"op": "remove", "path": path}
 
@@ -89,7 +103,7 @@ _WITHOUT = {key: _without(key) for key in _NOT_A_CLAIMS}
 
 
 def _absent_annotations(member: Sandbox) -> Iterator[Operation]:
-    """A member always has annotations; of one that had lost them, none that came meanwhile may be overwritten."""
+    """A member always has annotations. If it has lost them, a test makes sure that none added meanwhile are overwritten."""
     if not member.metadata.annotations:
         yield {"op": "test", "path": "/metadata/annotations", "value": None}
 
@@ -108,8 +122,8 @@ def _annotations(member: Sandbox, claim: SandboxClaim) -> Iterator[Operation]:
 
 
 def _pod_metadata(member: Sandbox, claim: SandboxClaim, template: SandboxTemplate | None) -> Iterator[Operation]:
-    """Built on what the member was made with, not on what the template says today: its spec is of then, too. Members that
-    another implementation made say in their spec that they may be evicted; ours do not."""
+    """Starts from the metadata that the member was made with, not from the present template: its spec is as old. Members made by
+    another implementation say in their spec that they may be evicted; ours do not."""
     additional = claim.spec.additional_pod_metadata or PodMetadata()
     present = member.spec.pod_template.metadata or PodMetadata()
     annotations = _without_pools_eviction(present.annotations, template)

@@ -1,7 +1,7 @@
-"""What wakes a claim. A change is reduced to what it means for the claim; what we did ourselves means nothing.
+"""What wakes a claim: each cache event is reduced to what it means for the claim; our own writes mean nothing.
 
-At once: what changes a decision or what somebody waits for. Later: what a sandbox says while it starts. Never: the answers to our
-own writes, which were looked at when they came, and whatever happens to a pool or a template once a claim has its sandbox.
+At once: what changes a decision or what a user waits for. Later: the status of a sandbox that starts. Never: the answers to our
+own writes, which were handled when they came, and whatever happens to a pool or a template once a claim has its sandbox.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sandpool.controllers.claim.memory import Granted, Memory, Notes
+from sandpool.controllers.claim.memory import InlineRevisions, Memory, Notes
 from sandpool.controllers.claim.observe import Observer
 from sandpool.controllers.claim.options import Options
 from sandpool.controllers.claim.status import held_up, same
 from sandpool.controllers.claim.view import bound_name
 from sandpool.controllers.protection import policy_facts
+from sandpool.kube.priority import Priority
 from sandpool.loop.controller import Controller
-from sandpool.loop.queue import Priority
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import Condition, find
 from sandpool.model.expiry import claim_end
@@ -29,28 +29,28 @@ from sandpool.model.template import SandboxTemplate
 
 
 def concerns(claim: SandboxClaim) -> object:
-    """What of a claim its own controller reads and does not write. Its status is compared with what was written."""
+    """The parts of a claim that its controller reads and does not write. Its status is compared with what was written."""
     meta = claim.metadata
     return meta.uid, meta.generation, meta.leaving, SANDBOX_NAME in meta.labels
 
 
 def misnamed(claim: SandboxClaim) -> tuple[str, str] | None:
-    """The sandbox that the annotation names to other tools, and the one that the claim has, where these are two."""
+    """The sandbox in the annotation and the bound one, if they differ."""
     named, bound = claim.metadata.annotations.get(SANDBOX_NAME, ""), bound_name(claim)
     return (named, bound) if named and bound and named != bound else None
 
 
 def decisive(sandbox: Sandbox) -> object:
-    """What of its sandbox a claim tells at once."""
+    """The parts of its sandbox that a claim forwards at once."""
     meta, status = sandbox.metadata, sandbox.status
     ready = find(status.conditions, Type.READY)
     finished = find(status.conditions, Type.FINISHED)
-    told = None if ready is None else (ready.status, ready.reason)
-    return controller_uid(sandbox), meta.leaving, status.pod_ips, told, _plain(finished)
+    verdict = None if ready is None else (ready.status, ready.reason)
+    return controller_uid(sandbox), meta.leaving, status.pod_ips, verdict, _plain(finished)
 
 
 def remark(sandbox: Sandbox) -> object:
-    """What can wait a moment."""
+    """The parts that can wait a moment."""
     return _plain(find(sandbox.status.conditions, Type.READY)), sandbox.status.service_fqdn, held_up(sandbox)
 
 
@@ -69,8 +69,8 @@ def of_template(template: SandboxTemplate) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Triggers:
-    """Connects the caches with the queue. `arrived` is asked whether a new claim may be left alone for now; `edited` hears of one
-    that is not what it was, `ended` of one that is no more."""
+    """Connects the caches with the queue. `arrived` returns whether a new claim needs no reconcile now; `edited` is called for a changed claim,
+    `ended` for one that is gone."""
 
     loop: Controller[Key]
     observer: Observer
@@ -99,15 +99,15 @@ class Triggers:
         if wrong is not None and old is not None and misnamed(old) != wrong:
             # A patch of an earlier leader may land late. Ours may be under way, so there is no hurry.
             self.loop.wake(new.metadata.key, "another name", after=self.options.annotate_again)
-        if notes.granted is not None and new.metadata.revision in (notes.granted.created, notes.granted.bound):
-            self._granted(new, notes.granted)
+        if notes.inline is not None and new.metadata.revision in (notes.inline.created, notes.inline.bound):
+            self._bound_inline(new, notes.inline)
         elif old is None:
             if not self.arrived(new):
                 self.loop.wake(new.metadata.key, SandboxClaim.kind)
         elif concerns(old) != concerns(new):
             self.edited(new)
             self.loop.wake(new.metadata.key, SandboxClaim.kind)
-        elif same(old.status, new.status) or (notes.told is not None and same(new.status, notes.told)):
+        elif same(old.status, new.status) or (notes.published is not None and same(new.status, notes.published)):
             return
         elif bound_name(old) != bound_name(new):
             self.loop.wake(new.metadata.key, "another sandbox")
@@ -135,18 +135,18 @@ class Triggers:
         elif old is not None and remark(old) != remark(new):
             self.loop.wake(key, Sandbox.kind, after=self.options.moment)
 
-    def _granted(self, claim: SandboxClaim, granted: Granted) -> None:
-        """Served outright: there is nothing to do, unless its sandbox, which may be heard of first, has moved on since."""
-        if claim.metadata.revision == granted.created:
-            return  # it has its sandbox already, as the next news of it says
+    def _bound_inline(self, claim: SandboxClaim, inline: InlineRevisions) -> None:
+        """Nothing to do, unless its sandbox, whose event may come first, has changed since."""
+        if claim.metadata.revision == inline.created:
+            return  # it is bound already, as its next event shows
         sandbox = self.observer.caches.sandboxes.get(Key(claim.metadata.namespace, bound_name(claim)))
-        if sandbox is None or sandbox.metadata.revision > granted.taken:
+        if sandbox is None or sandbox.metadata.revision > inline.sandbox:
             self.loop.wake(claim.metadata.key, Sandbox.kind)
-        elif claim_end(claim) is not None:  # somebody has to set the clock
-            self.loop.wake(claim.metadata.key, SandboxClaim.kind, Priority.SECOND)
+        elif claim_end(claim) is not None:  # a reconcile has to schedule its expiry
+            self.loop.wake(claim.metadata.key, SandboxClaim.kind, Priority.BACKGROUND)
 
     def _former(self, sandbox: Sandbox | None) -> None:
-        """A sandbox is gone, or changed hands: its claim has lost it, or a claim that waits can have the name."""
+        """A sandbox is gone or has another owner: its claim has lost it, or a waiting claim can use its name."""
         if sandbox is None:
             return
         if (claim := self.observer.owning(sandbox)) is not None:
@@ -157,14 +157,14 @@ class Triggers:
 
 
 def _expected(notes: Notes, sandbox: Sandbox) -> bool:
-    """The sandbox that is being taken by whoever is at work, or the very state in which it was granted."""
+    """The sandbox that the running reconcile takes, or the very state that an inline binding wrote."""
     if notes.at_work:
         return notes.taking == sandbox.metadata.name
-    return notes.granted is not None and notes.granted.taken == sandbox.metadata.revision
+    return notes.inline is not None and notes.inline.sandbox == sandbox.metadata.revision
 
 
 def _plain(condition: Condition | None) -> object:
-    """A condition without the generation that it was observed of: that alone is no news."""
+    """A condition without the generation that it was observed of: that alone needs no reconcile."""
     if condition is None:
         return None
     return condition.status, condition.reason, condition.message, condition.last_transition_time

@@ -1,7 +1,7 @@
-"""What the decision about one claim may depend on, read once from the caches. Everything here is a value.
+"""All that the decision about one claim may depend on, read once from the caches. Everything here is a value.
 
-Whose a sandbox is follows from the uid of its controlling owner and from nothing else. Which of several is the claim's follows from
-its status; one that no status names is chosen by age, so that everybody who looks chooses the same.
+Which claim owns a sandbox follows from the uid of its controlling owner and from nothing else. Which of several sandboxes is the claim's follows from
+its status; if no status names one, the oldest, so that every process chooses the same.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from sandpool.model.template import SandboxTemplate
 
 @dataclass(frozen=True, slots=True)
 class ClaimView:
+    """A claim with its sandboxes, pool and template, as the caches hold them."""
+
     claim: SandboxClaim
     owned: tuple[Sandbox, ...] = ()  # every sandbox that this claim controls, oldest first
-    going: frozenset[Uid] = frozenset()  # those of them that are being deleted, or that we asked to be
+    going: frozenset[Uid] = frozenset()  # those of them that are being deleted, or whose delete was sent
     pool: SandboxWarmPool | None = None
     looked: bool = False  # a consistent read has shown that the claim does not have the sandbox that its status names
 
@@ -37,13 +39,13 @@ class ClaimView:
 
     @property
     def bound(self) -> Sandbox | None:
-        """The sandbox that the status names, if it is the claim's."""
+        """The sandbox that the status names, if the claim owns it."""
         name = self.bound_name
         return next((one for one in self.owned if name and one.metadata.name == name), None)
 
     @property
     def unseen(self) -> str:
-        """The sandbox that the status names and that is not seen to be the claim's. The cache may be behind."""
+        """The name of a bound sandbox that the cache does not show as the claim's. The cache may be behind."""
         return "" if self.looked or self.bound is not None else self.bound_name
 
     @property
@@ -61,7 +63,7 @@ class ClaimView:
 
     @property
     def surplus(self) -> tuple[Sandbox, ...]:
-        """What the claim owns beside the sandbox that it is bound to. While that one goes away, the next one is needed."""
+        """The sandboxes that the claim owns beside the bound one. While that one is being deleted, the next one is needed."""
         bound = self.bound
         if bound is None or bound.metadata.uid in self.going:
             return ()
@@ -73,7 +75,7 @@ def bound_name(claim: SandboxClaim) -> str:
 
 
 def suits(claim: SandboxClaim, sandbox: Sandbox) -> bool:
-    """A warm sandbox was made before anybody asked for variables or storage."""
+    """Whether the sandbox can serve the claim: a warm one cannot have variables or storage of a claim."""
     return not (claim.spec.customised and warm(sandbox))
 
 

@@ -1,1 +1,4 @@
-"""What the controllers do, in numbers and traces: read off the caches, so that no controller knows of it."""
+"""Metrics and traces of the controllers, read off the caches and the assigner.
+
+What may live here: what counts and times objects. No controller depends on it.
+"""

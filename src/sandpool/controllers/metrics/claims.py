@@ -1,7 +1,7 @@
-"""How long claims wait: from the step in which this process first saw a claim until the one in which it is Ready.
+"""Times claims: from the event with which this process first saw a claim until the one in which it is Ready.
 
-Each claim is timed once. Not timed: claims that were there before this process looked (after a restart nobody knows since when
-they waited), and claims that have been Ready before. The contract also has starts that clients write down in annotations;
+Each claim is timed once. Not timed: claims that existed before this process started (after a restart nobody knows how long
+they have waited), and claims that have been Ready before. The contract also has start times that clients write into annotations;
 they are numbers, never labels, and one that cannot be true is left out.
 """
 
@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from sandpool.base.clock import Clock
 from sandpool.controllers.metrics.names import Names
 from sandpool.controllers.metrics.sandboxes import launch_type
-from sandpool.controllers.metrics.series import Series
 from sandpool.loop.cache import Cache
 from sandpool.model import labels, times
 from sandpool.model.claim import SandboxClaim
@@ -21,15 +20,11 @@ from sandpool.model.labels import LaunchType
 from sandpool.model.metadata import Key, Uid
 from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
-from sandpool.telemetry.metrics import Metrics
+from sandpool.telemetry.metrics import Metrics, Series
 
 NO_SANDBOX = "unknown"
 EARLIEST = timedelta(hours=1)
-"""A request is not made longer than this before its claim exists: clocks differ, but not so much."""
-
-
-def pool_key(claim: SandboxClaim) -> Key:
-    return Key(claim.metadata.namespace, claim.spec.warm_pool_ref.name)
+"""A request time further than this before the claim's creation is not believed: clocks differ, but not by that much."""
 
 
 def is_ready(claim: SandboxClaim) -> bool:
@@ -37,6 +32,8 @@ def is_ready(claim: SandboxClaim) -> bool:
 
 
 class ClaimTimes:
+    """Observes the time to Ready of each claim into histograms."""
+
     def __init__(self, sandboxes: Cache[Sandbox], clock: Clock, metrics: Metrics, series: Series) -> None:
         self._sandboxes = sandboxes
         self._clock = clock
@@ -49,7 +46,7 @@ class ClaimTimes:
         return len(self._since)
 
     def begin(self, claim: SandboxClaim) -> None:
-        """It is waited for from now on, unless it was before: whoever serves it may know of it earlier than the cache."""
+        """Starts timing the claim, unless it is timed already: an inline hook may know of it before the cache."""
         if not is_ready(claim) and not claim.metadata.annotations.get(labels.CLAIM_FIRST_READY_AT):
             self._since.setdefault(claim.metadata.uid, self._clock.monotonic())
 
@@ -64,7 +61,7 @@ class ClaimTimes:
         self._since.pop(claim.metadata.uid, None)
 
     def _count(self, claim: SandboxClaim, seconds: float, names: Names) -> None:
-        metrics, key, launch = self._metrics, pool_key(claim), self._launch(claim)
+        metrics, key, launch = self._metrics, claim.pool_key, self._launch(claim)
         series = self._series.of
         series(metrics.claim_seconds, *names.pool(key), launch).observe(seconds)
         by = (launch, names.template(key))
@@ -73,7 +70,7 @@ class ClaimTimes:
         asked = elapsed(notes.get(labels.CLIENT_FIRST_REQUESTED_AT), claim, now)
         if asked is not None:
             series(metrics.claim_client_startup, *by).observe(asked * 1e3)
-        # Without a webhook that writes it down, a claim is admitted when it is seen.
+        # Without a webhook that records it, a claim counts as admitted when it is first observed.
         admission = notes.get(labels.WEBHOOK_FIRST_OBSERVED_AT)
         admitted = elapsed(admission, claim, now) if admission else seconds
         if admitted is not None:
@@ -86,7 +83,7 @@ class ClaimTimes:
 
 
 def elapsed(start: str | None, claim: SandboxClaim, now: datetime) -> float | None:
-    """Seconds since a moment that somebody wrote down, or None if it cannot be true."""
+    """Seconds since an annotated time, or None if it is implausible."""
     if not start:
         return None
     try:

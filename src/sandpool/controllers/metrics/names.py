@@ -1,7 +1,7 @@
-"""Which names of objects may be labels of a metric: of pools, templates and namespaces, each at most so many.
+"""Which names of pools, templates and namespaces may be label values of a metric: at most so many of each.
 
-A name is given up when its object is gone; what comes when all places are taken is counted together as OTHER. So whoever
-makes objects decides about a bounded number of series, and never by what an annotation says.
+A name is released when its object is gone; objects beyond the bound are counted together as OTHER. So whoever
+creates objects cannot create an unbounded number of series, whatever annotations say.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ OTHER = "__other__"
 UNKNOWN = "__unknown__"
 
 
-class Few(Generic[N]):
-    """At most `most` names at once. `alive`: whether there is still something of that name; `end`: its series may go."""
+class BoundedNames(Generic[N]):
+    """At most `most` names at once. `alive`: whether an object of that name still exists; `end`: called when its series may be removed."""
 
     def __init__(self, alive: Callable[[N], bool], end: Callable[[N], object], most: int = MOST) -> None:
         self._alive = alive
@@ -33,7 +33,7 @@ class Few(Generic[N]):
         return name in self._names
 
     def admit(self, name: N) -> bool:
-        """Whether the name may be shown. When all places are taken, one whose object is gone makes room."""
+        """Whether the name may be a label value. When all places are taken, a name whose object is gone is dropped."""
         if name in self._names:
             return True
         if len(self._names) >= self._most:
@@ -51,7 +51,7 @@ class Few(Generic[N]):
 
 
 class Names:
-    """The names that pools bring along. `pools` and `templates` end with the objects; namespaces when room is needed."""
+    """The names of pools, their templates and namespaces. Pools and templates are dropped with their objects, namespaces when room is needed."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class Names:
         self._cache = pools
         self._users: dict[str, int] = {}  # how many pools refer to a template of this name
         self._users_here: dict[Key, int] = {}  # and how many of one namespace
-        self.pools: Few[Key] = Few(lambda key: pools.get(key) is not None, end_pool, most)
-        self.templates: Few[str] = Few(lambda name: name in self._users, end_template, most)
-        self.namespaces: Few[str] = Few(lives, end_namespace, most)
+        self.pools: BoundedNames[Key] = BoundedNames(lambda key: pools.get(key) is not None, end_pool, most)
+        self.templates: BoundedNames[str] = BoundedNames(lambda name: name in self._users, end_template, most)
+        self.namespaces: BoundedNames[str] = BoundedNames(lives, end_namespace, most)
 
     def step(self, old: SandboxWarmPool | None, new: SandboxWarmPool | None) -> None:
         before, after = _template(old), _template(new)

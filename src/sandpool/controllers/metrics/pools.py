@@ -1,12 +1,11 @@
-"""Pools in numbers. What the assigner counts is read when somebody scrapes, once for each pool; the rest is kept here."""
+"""Metrics of pools. What the assigner counts is read at each scrape, once per pool; the rest is counted here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from sandpool.controllers.assigner.assigner import Assigner
-from sandpool.controllers.assigner.cause import Cause
-from sandpool.controllers.metrics.claims import pool_key
+from sandpool.controllers.assigner.facts import Cause
 from sandpool.controllers.metrics.names import Names, tally
 from sandpool.controllers.metrics.sandboxes import is_ready, launch_type
 from sandpool.loop.cache import Cache
@@ -22,7 +21,7 @@ from sandpool.telemetry.families import Family
 Series = dict[tuple[str, ...], float]
 
 
-class PoolBook:
+class PoolMetrics:
     """Hits and misses of each pool that has a name of its own in the metrics, or of all others together."""
 
     def __init__(self, pools: Cache[SandboxWarmPool], assigner: Assigner) -> None:
@@ -42,13 +41,13 @@ class PoolBook:
                     tally(self._claimed, pool, by)
 
     def begin(self, pool: tuple[str, str]) -> None:
-        """Graphs have no holes: what can be counted starts at 0."""
+        """Counters start at 0, so that graphs have no gaps."""
         self._hits.setdefault(pool, 0)
         self._misses.setdefault(pool, 0)
 
     def handed(self, sandbox: Sandbox, claim: SandboxClaim, names: Names) -> None:
         """The claim got this sandbox just now."""
-        key, launch = pool_key(claim), launch_type(sandbox)
+        key, launch = claim.pool_key, launch_type(sandbox)
         where, pool = names.pool(key)
         condition = "ready" if is_ready(sandbox) else "not_ready"
         creator = labels.created_by(sandbox.metadata.labels.get(labels.CREATED_BY, "")).value
@@ -59,8 +58,8 @@ class PoolBook:
             _up(self._misses, (where, pool))
 
     def started_cold(self, claim: SandboxClaim, cause: Cause, names: Names) -> None:
-        """A sandbox of the claim's own was just made, whichever it gets in the end."""
-        _up(self._cold, (*names.pool(pool_key(claim)), cause.value))
+        """A cold start of the claim began, whichever sandbox it gets in the end."""
+        _up(self._cold, (*names.pool(claim.pool_key), cause.value))
 
     def end(self, pool: Key) -> None:
         self._hits.pop(pool, None)
@@ -112,12 +111,12 @@ _GAUGES = (
 )
 
 _LONGEST = (families.POOL_OLDEST_WAIT, families.POOL_EXPECTED_WAIT)
-"""What is not added up where several pools share a line: nobody waits for as long as all of them together."""
+"""Gauges of which the maximum is shown, not the sum, where several pools share a series."""
 
 
 def _held(claim: SandboxClaim | None) -> Key | None:
     """The pool of a claim that holds a sandbox."""
-    return None if claim is None or claim.status.sandbox is None else pool_key(claim)
+    return None if claim is None or claim.status.sandbox is None else claim.pool_key
 
 
 def _up(series: Series, line: tuple[str, ...], by: float = 1) -> None:

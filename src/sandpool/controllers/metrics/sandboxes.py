@@ -1,7 +1,7 @@
-"""Sandboxes in numbers: how many there are of which sort, how long each took to become Ready, and who was handed one.
+"""Metrics of sandboxes: how many there are by label values, how long each took to become Ready, and who was handed one.
 
-A census is kept step by step; a scrape reads the sorts, not the sandboxes. What a sandbox says of its template counts only
-where a pool of its namespace says the same (names.py), and that is decided when it is shown: pools may come later.
+Counts are kept event by event; a scrape reads these counts, not the sandboxes. A sandbox's template counts as a label only
+where a pool of its namespace names the same one (names.py); that is decided at the scrape, because pools may come later.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from sandpool.base.clock import Clock
 from sandpool.controllers.metrics.names import Names, tally
-from sandpool.controllers.metrics.series import Series
 from sandpool.model import labels
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import find, is_true
@@ -23,14 +22,16 @@ from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import GROUP
 from sandpool.telemetry import families
 from sandpool.telemetry.families import Family
-from sandpool.telemetry.metrics import Metrics
+from sandpool.telemetry.metrics import Metrics, Series
 
-NO_TEMPLATE = "unknown"  # the contract's word where it counts sandboxes
+NO_TEMPLATE = "unknown"  # the value that the contract uses
 OWNERS = (SandboxClaim.kind, SandboxWarmPool.kind)
 _OF_GROUP = f"{GROUP}/"  # of any version
 
 
-class Sort(NamedTuple):
+class LabelValues(NamedTuple):
+    """The label values that sandboxes are counted by."""
+
     namespace: str
     ready: bool
     expired: bool
@@ -42,7 +43,7 @@ class Sort(NamedTuple):
 
 
 def launch_type(sandbox: Sandbox) -> str:
-    """By the label alone; what has none was not taken from a pool."""
+    """By the label alone; without one the sandbox was not taken from a pool."""
     warm = sandbox.metadata.labels.get(labels.LAUNCH_TYPE) == LaunchType.WARM
     return "warm" if warm else "cold"
 
@@ -67,13 +68,13 @@ def is_ready(sandbox: Sandbox) -> bool:
     return is_true(sandbox.status.conditions, Type.READY)
 
 
-def sort_of(sandbox: Sandbox) -> Sort:
+def label_values(sandbox: Sandbox) -> LabelValues:
     meta = sandbox.metadata
-    said = find(sandbox.status.conditions, Type.READY)
-    ready = said is not None and said.true
-    expired = said is not None and said.reason == Reason.SANDBOX_EXPIRED
+    condition = find(sandbox.status.conditions, Type.READY)
+    ready = condition is not None and condition.true
+    expired = condition is not None and condition.reason == Reason.SANDBOX_EXPIRED
     owner = owner_of(sandbox)
-    return Sort(
+    return LabelValues(
         meta.namespace,
         ready,
         expired,
@@ -97,12 +98,14 @@ def _state(sandbox: Sandbox, ready: bool, expired: bool) -> str:
     return "ready" if ready else "starting"
 
 
-class Census:
+class SandboxMetrics:
+    """Counts sandboxes by label values and times their starts."""
+
     def __init__(self, clock: Clock, metrics: Metrics, series: Series) -> None:
         self._clock = clock
         self._series = series
         self._seconds = metrics.creation
-        self._sorts: dict[Sort, int] = {}
+        self._counts: dict[LabelValues, int] = {}
         self._namespaces: dict[str, int] = {}
         self._since: dict[Uid, float] = {}  # sandboxes that have not been Ready yet, and when they were first seen
 
@@ -113,37 +116,37 @@ class Census:
     def lives(self, namespace: str) -> bool:
         return namespace in self._namespaces
 
-    def step(self, old: Sandbox | None, new: Sandbox | None) -> tuple[Sort | None, Sort | None]:
-        """The answer is what it was and what it is."""
-        before, after = None if old is None else sort_of(old), None if new is None else sort_of(new)
+    def step(self, old: Sandbox | None, new: Sandbox | None) -> tuple[LabelValues | None, LabelValues | None]:
+        """Counts a change; returns the label values before and after."""
+        before, after = None if old is None else label_values(old), None if new is None else label_values(new)
         if before == after:
             return before, after
         if after is not None:
-            self._sorts[after] = self._sorts.get(after, 0) + 1
+            self._counts[after] = self._counts.get(after, 0) + 1
         if before is not None:
-            tally(self._sorts, before, -1)
+            tally(self._counts, before, -1)
         if old is None and new is not None:
             tally(self._namespaces, new.metadata.namespace, 1)
         elif new is None and old is not None:
             tally(self._namespaces, old.metadata.namespace, -1)
         return before, after
 
-    def begin(self, sandbox: Sandbox, sort: Sort) -> None:
-        """It is new: from now on it is timed."""
-        if not sort.ready:
+    def begin(self, sandbox: Sandbox, values: LabelValues) -> None:
+        """Starts timing a new sandbox."""
+        if not values.ready:
             self._since[sandbox.metadata.uid] = self._clock.monotonic()
 
-    def follow(self, sandbox: Sandbox, sort: Sort, names: Names, counted: bool) -> None:
-        """It has changed. One that is suspended before it was ever Ready says nothing about how long a start takes."""
+    def follow(self, sandbox: Sandbox, values: LabelValues, names: Names, counted: bool) -> None:
+        """Observes the time of a start. A sandbox that is suspended before it was ever Ready is not timed."""
         uid = sandbox.metadata.uid
         if uid not in self._since:
             return
-        if sort.ready:
+        if values.ready:
             seconds = self._clock.monotonic() - self._since.pop(uid)
             if counted:
                 where = names.namespace(sandbox.metadata.namespace)
-                template = names.template_named(sort.namespace, sort.template, NO_TEMPLATE)
-                self._series.of(self._seconds, where, sort.launch, template).observe(seconds * 1e3)
+                template = names.template_named(values.namespace, values.template, NO_TEMPLATE)
+                self._series.of(self._seconds, where, values.launch, template).observe(seconds * 1e3)
         elif sandbox.spec.suspended:
             del self._since[uid]
 
@@ -153,11 +156,19 @@ class Census:
     def read(self, names: Names) -> Iterator[tuple[Family, Mapping[tuple[str, ...], float]]]:
         states: dict[tuple[str, ...], float] = {}
         contract: dict[tuple[str, ...], float] = {}
-        for sort, count in self._sorts.items():
-            where = names.namespace(sort.namespace)
-            template = names.template_named(sort.namespace, sort.template, NO_TEMPLATE)
-            states[where, sort.state] = states.get((where, sort.state), 0) + count
-            line = (where, _word(sort.ready), _word(sort.expired), sort.launch, template, sort.owner, sort.creator)
+        for values, count in self._counts.items():
+            where = names.namespace(values.namespace)
+            template = names.template_named(values.namespace, values.template, NO_TEMPLATE)
+            states[where, values.state] = states.get((where, values.state), 0) + count
+            line = (
+                where,
+                _word(values.ready),
+                _word(values.expired),
+                values.launch,
+                template,
+                values.owner,
+                values.creator,
+            )
             contract[line] = contract.get(line, 0) + count
         yield families.SANDBOXES, states
         yield families.CONTRACT_SANDBOXES, contract

@@ -19,8 +19,7 @@ from sandpool.model.metadata import Key, Object
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
-from sandpool.telemetry.context import Context, of_annotation, of_uid
-from sandpool.telemetry.trace import NullTracer, Tracer
+from sandpool.telemetry.trace import Context, NullTracer, Tracer, of_annotation, of_uid
 
 T = TypeVar("T", bound=Object)
 

@@ -1,4 +1,4 @@
-"""Does what a plan says. A failed step does not stop the others; creates and deletes each stop among themselves."""
+"""Carries out a pool's plan. A failed step does not stop the others; creates and deletes each stop among themselves."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ from sandpool.base.errors import SandpoolError
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Woken
 from sandpool.controllers.assigner.staleness import Staleness
-from sandpool.controllers.pool.batches import Job, run
-from sandpool.controllers.pool.body import owner_reference
-from sandpool.controllers.pool.creation import Current, Maker
-from sandpool.controllers.pool.member import missing_marks
+from sandpool.controllers.pool.creation import Current, Job, Maker, owner_reference, run
 from sandpool.controllers.pool.memory import Memory
 from sandpool.controllers.pool.options import Options
-from sandpool.controllers.pool.outcome import Outcome
-from sandpool.controllers.pool.plan import Plan
+from sandpool.controllers.pool.plan import Outcome, Plan
 from sandpool.controllers.pool.removal import Remover
+from sandpool.controllers.pool.roster import missing_marks
 from sandpool.controllers.pool.view import PoolView
 from sandpool.kube.errors import NotFound
 from sandpool.loop.cache import Cache
@@ -35,7 +32,9 @@ from sandpool.model.sandbox import Sandbox
 from sandpool.telemetry.reconcile_history import note
 
 
-class Hands:
+class Applier:
+    """Carries out a pool's plan."""
+
     def __init__(
         self,
         writes: Writes,
@@ -54,15 +53,15 @@ class Hands:
         self._remover = Remover(writes, sandboxes, assigner, wake_claims)
 
     async def settle(self, pool: SandboxWarmPool, memory: Memory, outcome: Outcome) -> None:
-        """What became of creates without an answer."""
+        """Settles creates whose answer is missing."""
         if memory.unsettled:
             await self._maker.settle(pool, memory, outcome)
 
     async def apply(self, view: PoolView, memory: Memory, plan: Plan, current: Current, outcome: Outcome) -> None:
         pool, most = view.pool, self._options.concurrency
-        mend = partial(self._mend, pool, memory, plan.mend_again_at, outcome)
-        kept: list[Job] = [partial(mend, orphan.name, orphan.uid) for orphan in plan.adopt]
-        kept += [partial(mend, member.name, member.uid) for member in plan.mark]
+        repair = partial(self._repair, pool, memory, plan.repair_again_at, outcome)
+        kept: list[Job] = [partial(repair, orphan.name, orphan.uid) for orphan in plan.adopt]
+        kept += [partial(repair, member.name, member.uid) for member in plan.mark]
         await run(kept, most, most)
         blueprint = self._staleness.blueprint(view.template) if view.template is not None else ""
         await self._maker.make(view, blueprint, memory, plan.creates, current, outcome)
@@ -70,10 +69,10 @@ class Hands:
         gone += [partial(self._remover.discard, pool, orphan, outcome) for orphan in plan.discard]
         await run([partial(_while, current, job) for job in gone], most, most)
 
-    async def _mend(
+    async def _repair(
         self, pool: SandboxWarmPool, memory: Memory, again_at: datetime, outcome: Outcome, name: str, uid: Uid
     ) -> bool:
-        """The sandbox becomes a member, or gets the labels of one back. Pinned: a claim may have taken it meanwhile."""
+        """Makes the sandbox a member, or restores its labels. The patch is pinned to a revision: a claim may have taken it meanwhile."""
         sandbox = self._sandboxes.get(Key(pool.metadata.namespace, name))
         if sandbox is None or sandbox.metadata.uid != uid:
             return True
@@ -84,19 +83,19 @@ class Hands:
         try:
             await self._writes.patch(SANDBOXES, name, merge_patch({"metadata": body}), pool.metadata.namespace)
         except NotFound:
-            pass  # the watch will say so
+            pass  # its DELETED event will wake us
         except SandpoolError as error:
             outcome.errors.append(error)
             with suppress(SandpoolError):
-                # It may have happened, or somebody was faster: what is counted next is what is there.
+                # The patch may have taken effect, or another writer was faster: read what is there, so that it is counted.
                 await self._writes.get(SANDBOXES, name, pool.metadata.namespace)
             return False
-        memory.mended[uid] = again_at
+        memory.repaired[uid] = again_at
         return True
 
 
 async def _while(current: Current, job: Job) -> bool:
-    """Members were made meanwhile: whoever has changed the pool or its template since then has woken us."""
+    """Runs the job unless the pool or its template changed since the plan was made: that has woken the pool."""
     return await job() if current() else True
 
 

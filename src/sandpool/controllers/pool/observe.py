@@ -1,4 +1,4 @@
-"""Reads a view of one pool off the caches, the ledger and the assigner: a fixed number of look-ups, never a list."""
+"""Reads a view of one pool off the caches, the member index and the assigner: a fixed number of look-ups, never a list."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.staleness import Staleness
-from sandpool.controllers.pool.ledger import Ledger
-from sandpool.controllers.pool.memory import Judged, Memory
+from sandpool.controllers.pool.memory import Judged, MemberIndex, Memory
 from sandpool.controllers.pool.view import Obstacle, Orphan, PoolView
 from sandpool.controllers.protection import missing_policy
 from sandpool.loop.cache import Cache
@@ -29,6 +28,8 @@ Mark = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Caches:
+    """The caches that the pool controller reads."""
+
     pools: Cache[SandboxWarmPool]
     sandboxes: Cache[Sandbox]
     templates: Cache[SandboxTemplate]
@@ -49,15 +50,17 @@ def basis_of(pool: SandboxWarmPool, template: SandboxTemplate | None) -> Basis:
 
 
 class Observer:
-    def __init__(self, caches: Caches, ledger: Ledger, assigner: Assigner, staleness: Staleness) -> None:
+    """Builds the view of a pool."""
+
+    def __init__(self, caches: Caches, member_index: MemberIndex, assigner: Assigner, staleness: Staleness) -> None:
         self.caches = caches
-        self._ledger = ledger
+        self._member_index = member_index
         self._assigner = assigner
         self._staleness = staleness
         self._orphans = caches.sandboxes.index(orphan_of)
 
     def pool(self, key: Key) -> SandboxWarmPool | None:
-        """The pool, if it is there to stay."""
+        """The pool, if it exists and is not being deleted."""
         pool = self.caches.pools.get(key)
         return None if pool is None or self.caches.pools.leaving(pool) else pool
 
@@ -69,8 +72,8 @@ class Observer:
         pool = self.pool(key)
         if pool is None:
             return None
-        template, memory = self._staleness.template_of(pool), self._ledger.memory(pool)
-        judged = self._ledger.judge(pool, template)
+        template, memory = self._staleness.template_of(pool), self._member_index.memory(pool)
+        judged = self._member_index.judge(pool, template)
         return PoolView(
             pool=pool,
             template=template,
@@ -80,13 +83,13 @@ class Observer:
             reserved=self._assigner.counts(pool.metadata.uid).reserved,
             orphans=self._orphans_of(pool, template),
             losses=memory.losses,
-            in_vain=memory.in_vain,
+            lost_unready=memory.lost_unready,
             pause=memory.pause,
             hold=memory.hold,
             tokens=memory.tokens,
-            mended=memory.mended,
+            repaired=memory.repaired,
             failed=memory.failed,
-            struck=memory.struck if memory.roster.level else "",
+            given_up=memory.given_up if memory.roster.level else "",
         )
 
     def _obstacle(
@@ -126,13 +129,13 @@ class Observer:
 
 
 def orphan_of(sandbox: Sandbox) -> tuple[Mark, ...]:
-    """The mark of a pool on a sandbox that nobody controls."""
+    """The pool mark of a sandbox without a controlling owner."""
     meta = sandbox.metadata
     mark = meta.labels.get(labels.WARM_POOL)
     return () if mark is None or meta.controller is not None else ((meta.namespace, mark),)
 
 
 def _strange(orphan: Sandbox, template: SandboxTemplate, defaults: ContainerDefaults) -> bool:
-    """Anybody may have written its labels: what it is made of counts, and which template it names."""
+    """Whether an orphan does not match the template. Labels prove nothing: its spec decides, and the template that it names."""
     named = orphan.metadata.labels.get(labels.TEMPLATE_REF_HASH) == name_hash(template.metadata.name)
     return not named or not follows(orphan.spec, template.spec, defaults)

@@ -1,6 +1,6 @@
-"""Deletes members, without ever deleting one that somebody has just taken.
+"""Deletes members, without ever deleting one that a claim has just taken.
 
-The assigner offers a member no more before its delete is sent; one that a claim holds is left alone. The delete carries the uid
+The assigner stops offering a member before its delete is sent; one that a claim holds is left alone. The delete carries the uid
 and the revision that the decision was made on. What a refusal or a lost answer means is settled by one consistent read.
 """
 
@@ -13,8 +13,7 @@ from sandpool.base.errors import SandpoolError
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Woken
 from sandpool.controllers.pool.memory import Memory
-from sandpool.controllers.pool.outcome import Outcome, uncertain
-from sandpool.controllers.pool.plan import Removal, Why
+from sandpool.controllers.pool.plan import Outcome, Removal, Why, uncertain
 from sandpool.controllers.pool.view import Orphan
 from sandpool.kube.api import Preconditions
 from sandpool.kube.errors import Conflict, NotFound
@@ -29,6 +28,8 @@ from sandpool.telemetry.reconcile_history import note
 
 @dataclass(frozen=True, slots=True)
 class Remover:
+    """Deletes members."""
+
     writes: Writes
     sandboxes: Cache[Sandbox]
     assigner: Assigner
@@ -38,9 +39,9 @@ class Remover:
         member = removal.member
         found = self.sandboxes.get(Key(pool.metadata.namespace, member.name))
         if found is None or found.metadata.uid != member.uid or not _kept_by(found.metadata, pool.metadata.uid):
-            return True  # gone, going or somebody else's: the cache has told, and that has woken us
+            return True  # gone, leaving or taken: that event has woken the pool
         if found.metadata.revision != member.revision:
-            outcome.again = True  # what was decided may not be true of it any more
+            outcome.again = True  # it changed since the decision
             return True
         woken = self.assigner.withdraw(member.uid)
         if woken is None:
@@ -49,12 +50,12 @@ class Remover:
         self._wake(woken)
         note(removal)
         if removal.why is Why.STUCK:
-            memory.roster.strike(member)
-            memory.struck = f"Sandbox {member.name} did not become ready and was replaced: {member.said}"
+            memory.roster.give_up(member)
+            memory.given_up = f"Sandbox {member.name} did not become ready and was replaced: {member.message}"
         return await self._delete_withdrawn(pool, memory, found, outcome)
 
     async def discard(self, pool: SandboxWarmPool, orphan: Orphan, outcome: Outcome) -> bool:
-        """A sandbox that nobody controls, with the pool's label and not the pool's blueprint."""
+        """Deletes an orphan that has the pool's label but does not match its template."""
         note(f"delete {orphan.name}: nobody's, and not of this template")
         key = Key(pool.metadata.namespace, orphan.name)
         errors = len(outcome.errors)
@@ -74,7 +75,7 @@ class Remover:
         return ended
 
     async def _delete(self, key: Key, preconditions: Preconditions, owner: Uid | None, outcome: Outcome) -> bool:
-        """Whether the object is no longer the owner's, or leaves."""
+        """Whether the object is gone, being deleted, or has another owner."""
         try:
             await self.writes.delete(SANDBOXES, key.name, key.namespace, preconditions=preconditions)
             return True
@@ -89,7 +90,7 @@ class Remover:
             return False
 
     async def _ended(self, key: Key, uid: Uid | None, owner: Uid | None, outcome: Outcome) -> bool:
-        """Looks again, at the server: is it gone, going or somebody else's?"""
+        """Asks the server whether it is gone, being deleted, or has another owner."""
         try:
             meta = (await self.writes.get(SANDBOXES, key.name, key.namespace)).metadata
         except NotFound:

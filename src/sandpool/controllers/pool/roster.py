@@ -1,16 +1,130 @@
-"""The members of one pool, kept in the order in which decisions need them. Every step costs the same in large pools.
+"""The members of one pool: each reduced to what the pool decides on, all of them sorted as decisions need them. Pure.
 
-The orders are sorted lists: finding a place takes a few comparisons, making room moves memory in one piece.
+The orders are sorted lists: a position is found by binary search, and an insert moves memory in one piece. An update costs the same in a large
+pool.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
+from functools import lru_cache
 
-from sandpool.controllers.pool.member import FRESH_UNREADY, STALE_UNREADY, Member, Rank
-from sandpool.model.metadata import Uid
+import msgspec
+
+from sandpool.base.backoff import doubled
+from sandpool.model import labels
+from sandpool.model.conditions import Condition, Truth, find
+from sandpool.model.labels import LaunchType
+from sandpool.model.metadata import NO_REVISION, Revision, Uid
+from sandpool.model.names import name_hash
+from sandpool.model.reasons import Reason, Type
+from sandpool.model.sandbox import Sandbox
+
+LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
+UNSCHEDULABLE = "Unschedulable"
+
+
+class Rank(IntEnum):
+    """The order in which members are deleted: unready before ready, stale before fresh."""
+
+    STALE_UNPLACED = 0
+    STALE_UNREADY = 1
+    FRESH_UNPLACED = 2
+    FRESH_UNREADY = 3
+    STALE_READY = 4
+    FRESH_READY = 5
+
+
+STALE_UNREADY = (Rank.STALE_UNPLACED, Rank.STALE_UNREADY)
+FRESH_UNREADY = (Rank.FRESH_UNPLACED, Rank.FRESH_UNREADY)
+
+
+class Member(msgspec.Struct, frozen=True, gc=False):
+    """One member. `since`: since when it could have become Ready and has not. `placed`: not reported as unschedulable.
+
+    The struct is not tracked by the garbage collector: a pool has thousands, and every event of a member makes a new one."""
+
+    uid: Uid
+    name: str
+    revision: Revision = NO_REVISION
+    created: datetime = LONG_AGO
+    since: datetime = LONG_AGO
+    ready: bool = False
+    placed: bool = True
+    stale: bool = False  # not what the pool's template would make today
+    leaving: bool = False
+    marked: bool = True  # has the labels of an unclaimed member
+    message: str = ""  # why it is not Ready, from the sandbox's conditions
+    failing: bool = False  # something is wrong with it: it is not merely slow
+
+    @property
+    def rank(self) -> Rank:
+        if self.ready:
+            return Rank.STALE_READY if self.stale else Rank.FRESH_READY
+        if not self.placed:
+            return Rank.STALE_UNPLACED if self.stale else Rank.FRESH_UNPLACED
+        return Rank.STALE_UNREADY if self.stale else Rank.FRESH_UNREADY
+
+
+def read_member(sandbox: Sandbox, pool: str, *, stale: bool) -> Member:
+    """The sandbox as a member of the pool of that name, which controls it."""
+    meta, conditions = sandbox.metadata, sandbox.status.conditions
+    ready, scheduled = find(conditions, Type.READY), find(conditions, Type.POD_SCHEDULED)
+    created = meta.creation_timestamp or LONG_AGO
+    since, placed, message = created, True, "it has not reported yet"
+    failing = False
+    if ready is not None:
+        since = max(since, ready.last_transition_time or created)
+        message = ready.message or ready.reason
+        if not ready.true:
+            held_up = _held_up(conditions)
+            failing, message = bool(held_up) or ready.reason == Reason.RECONCILER_ERROR, held_up or message
+    if scheduled is not None:
+        placed = not (scheduled.status == Truth.FALSE and scheduled.reason == UNSCHEDULABLE)
+        if scheduled.true:  # without a node it could not start
+            since = max(since, scheduled.last_transition_time or created)
+        if not placed:
+            message = scheduled.message or scheduled.reason
+    return Member(
+        uid=meta.uid,
+        name=meta.name,
+        revision=meta.revision,
+        created=created,
+        since=since,
+        ready=ready is not None and ready.true,
+        placed=placed,
+        stale=stale,
+        leaving=meta.leaving,
+        marked=not missing_marks(sandbox, pool),
+        message=message,
+        failing=failing,
+    )
+
+
+def _held_up(conditions: tuple[Condition, ...]) -> str:
+    """Why its pod does not start; empty if nothing is known to be wrong."""
+    healthy = find(conditions, Type.HEALTHY)
+    return healthy.message if healthy is not None and healthy.reason == Reason.POD_NOT_STARTING else ""
+
+
+def missing_marks(sandbox: Sandbox, pool: str) -> dict[str, str]:
+    """Labels that a member of the pool lacks: without them it cannot be claimed."""
+    present = sandbox.metadata.labels
+    wanted = {labels.LAUNCH_TYPE: LaunchType.WARM.value, labels.WARM_POOL: _mark(pool)}
+    made_from = sandbox.metadata.annotations.get(labels.TEMPLATE_REF)
+    if made_from and labels.TEMPLATE_REF_HASH not in present:
+        wanted[labels.TEMPLATE_REF_HASH] = name_hash(made_from)
+    return {key: value for key, value in wanted.items() if present.get(key) != value}
+
+
+@lru_cache(maxsize=1024)
+def _mark(pool: str) -> str:
+    """Cached: it is needed for every event of every member."""
+    return name_hash(pool)
+
 
 Placed = tuple[datetime, Uid]
 _READY = (Rank.STALE_READY, Rank.FRESH_READY)
@@ -20,23 +134,23 @@ _LAST = Uid(chr(0x10FFFF))  # sorts behind every uid
 
 
 class Roster:
-    """`grace`: seconds that a member may be not Ready. Each generation that nobody survived doubles it for the next one, up to
-    `longest`; the first member that becomes Ready ends that."""
+    """The members of one pool. `grace`: seconds that a member may be not Ready. Each generation in which none became Ready doubles it for the next, up
+    to `longest`; the first member that becomes Ready resets it."""
 
     def __init__(self, grace: float, longest: float) -> None:
         self._grace = grace
         self._longest = max(grace, longest)
         self._members: dict[Uid, Member] = {}
         self._ranks: dict[Rank, list[Placed]] = {rank: [] for rank in Rank}  # by creation
-        self._due: list[Placed] = []  # placed and not ready: when its patience ends
+        self._due: list[Placed] = []  # scheduled members that are not ready: when their grace ends
         self._unplaced_due: list[Placed] = []
         self._unmarked: dict[Uid, None] = {}
         self._failing: dict[Uid, None] = {}
-        self._patience: dict[Uid, int] = {}  # the level that a member came in
+        self._patience: dict[Uid, int] = {}  # the level at which a member was added
         self.level = 0
         self.leaving = 0
 
-    # What is there
+    # Reading
 
     def __len__(self) -> int:
         return len(self._members)
@@ -48,7 +162,7 @@ class Roster:
         return self._members.get(uid)
 
     def count(self, ranks: Iterable[Rank]) -> int:
-        """How many members of these ranks stay."""
+        """How many members of these ranks there are; leaving ones do not count."""
         found = 0
         for rank in ranks:
             found += len(self._ranks[rank])
@@ -71,25 +185,25 @@ class Roster:
         return self.count(_STALE)
 
     def of(self, ranks: Iterable[Rank]) -> Iterator[Member]:
-        """The members of these ranks that stay, rank by rank, the youngest first."""
+        """The members of these ranks without leaving ones, rank by rank, youngest first."""
         for rank in ranks:
             for _, uid in reversed(self._ranks[rank]):
                 yield self._members[uid]
 
     def overdue(self, now: datetime) -> Iterator[Member]:
-        """Not ready for longer than their patience, though they have a node."""
+        """Scheduled members whose grace has ended without becoming ready."""
         for due, uid in self._due:
             if due > now:
                 return
             yield self._members[uid]
 
     def unplaced(self, now: datetime) -> Member | None:
-        """One that has been looking for a node for too long."""
+        """A member that has been unschedulable for longer than its grace."""
         first = self._unplaced_due[0] if self._unplaced_due else None
         return self._members[first[1]] if first is not None and first[0] <= now else None
 
     def next_due(self, now: datetime) -> datetime | None:
-        """When the next member's patience ends."""
+        """When the next member's grace ends."""
         found: list[datetime] = []
         for order in (self._due, self._unplaced_due):
             index = bisect_right(order, (now, _LAST))
@@ -98,7 +212,7 @@ class Roster:
         return min(found, default=None)
 
     def warming(self, after: datetime) -> int:
-        """Fresh members that were made after that moment and are not ready yet."""
+        """Fresh members that were created after that moment and are not ready yet."""
         found = 0
         for rank in FRESH_UNREADY:
             order = self._ranks[rank]
@@ -109,13 +223,13 @@ class Roster:
         return (self._members[uid] for uid in self._unmarked)
 
     def failing(self) -> Iterator[Member]:
-        """Something is wrong with them; longest known first."""
+        """Members that something is wrong with, longest known first."""
         return (self._members[uid] for uid in self._failing)
 
-    # What changes it
+    # Changing
 
     def put(self, member: Member) -> Member | None:
-        """It is there, with these facts; the answer is what was known before."""
+        """Adds or updates a member; returns its previous state."""
         old = self._members.get(member.uid)
         if old is not None:
             self._take_out(old)
@@ -134,13 +248,13 @@ class Roster:
             del self._members[uid], self._patience[uid]
         return member
 
-    def strike(self, member: Member) -> None:
-        """It never became ready and is given up. The first of a generation doubles the patience with the next."""
+    def give_up(self, member: Member) -> None:
+        """The member never became ready and is replaced. The first of a generation doubles the grace of the next."""
         if self._patience.get(member.uid) == self.level:
             self.level += 1
 
-    def calm(self) -> None:
-        """What new members are made from has changed: they start with the patience of the first."""
+    def reset_patience(self) -> None:
+        """The template changed: new members start with the initial grace."""
         self.level = 0
 
     def _put_in(self, member: Member) -> None:
@@ -170,7 +284,7 @@ class Roster:
 
     def _deadline(self, member: Member) -> Placed:
         level = self._patience[member.uid] if member.placed else 0
-        seconds = min(self._grace * 2.0 ** min(level, 32), self._longest)
+        seconds = doubled(self._grace, level, self._longest)
         return member.since + timedelta(seconds=seconds), member.uid
 
 

@@ -1,4 +1,7 @@
-"""What a pool's status should say, when it is worth writing, and the patch that makes it say so. Pure."""
+"""What a pool's status should say, how soon it is worth writing, the patch for it, and which changes are worth an Event. Pure.
+
+An Event follows from the conditions before and after, so a restart emits nothing twice.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sandpool.controllers.pool.member import UNSCHEDULABLE, Rank
-from sandpool.controllers.pool.roster import Roster
+from sandpool.controllers.pool.roster import UNSCHEDULABLE, Rank, Roster
 from sandpool.controllers.pool.view import PoolView
+from sandpool.loop.events import Kind
 from sandpool.model.conditions import Truth, find, is_true, put, without
+from sandpool.model.event_reasons import EventReason
 from sandpool.model.labels import pool_selector
 from sandpool.model.patches import Patch, json_patch
 from sandpool.model.pool import SandboxWarmPool, SandboxWarmPoolStatus, UpdateStrategyType
@@ -23,22 +27,24 @@ TROUBLE = frozenset(
 
 
 class Verdict(NamedTuple):
+    """Status, reason and message of one condition."""
+
     status: Truth
     reason: Reason
     message: str
 
 
 class Haste(Enum):
-    """How soon a difference is told."""
+    """How soon a difference is published."""
 
-    NOW = "now"  # somebody changed the spec, or the template, and waits for what comes of it; or for a pool to be full
+    NOW = "now"  # a user changed the spec or the template and waits for the result, or waits for the pool to be full
     SOON = "soon"  # at once, unless the status was written a moment ago
-    LATER = "later"  # it waits a moment for company
+    LATER = "later"  # it waits a moment for others to share its write
 
 
 def status_of(view: PoolView, now: datetime) -> SandboxWarmPoolStatus:
     pool, roster = view.pool, view.roster
-    known = view.template is not None  # otherwise nobody can say what is up to date
+    known = view.template is not None  # otherwise it is unknown which members are up to date
     conditions = pool.status.conditions
     for type_, verdict in ((Type.READY, _ready(view)), (Type.PROGRESSING, _progressing(view, now))):
         conditions = put(conditions, type_, *verdict, generation=pool.metadata.generation, now=now)
@@ -58,7 +64,7 @@ def status_of(view: PoolView, now: datetime) -> SandboxWarmPoolStatus:
 
 
 def status_patch(pool: SandboxWarmPool, new: SandboxWarmPoolStatus) -> Patch | None:
-    """The whole status, of this very pool; None if nothing differs. Nobody else writes it. Numbers are there even if 0."""
+    """Replaces the whole status, which nobody else writes, if the uid matches; None if nothing differs. Counts of 0 are written, too."""
     if new == pool.status:
         return None
     value: dict[str, Any] = {
@@ -78,7 +84,7 @@ def haste(old: SandboxWarmPoolStatus, new: SandboxWarmPoolStatus) -> Haste:
     if old.observed_generation != new.observed_generation or (_rolling(new) and not _rolling(old)):
         return Haste.NOW
     if not old.ready_replicas and new.ready_replicas and is_true(new.conditions, Type.READY):
-        return Haste.NOW  # from nothing to full; the nothing was told before, so this cannot become a stream of writes
+        return Haste.NOW  # from empty to full; empty was published before, so this cannot become a stream of writes
     if bool(old.ready_replicas) != bool(new.ready_replicas) or _troubles(old) != _troubles(new):
         return Haste.SOON
     return Haste.LATER
@@ -90,7 +96,7 @@ def _rolling(status: SandboxWarmPoolStatus) -> bool:
 
 
 def trouble(status: SandboxWarmPoolStatus) -> str:
-    """The reason why the pool does not get further; empty if there is none."""
+    """The reason why the pool does not progress; empty if it does."""
     found = find(status.conditions, Type.PROGRESSING)
     return found.reason if found is not None and found.reason in TROUBLE else ""
 
@@ -100,11 +106,11 @@ def _troubles(status: SandboxWarmPoolStatus) -> tuple[str, bool]:
 
 
 def _healthy(view: PoolView) -> Verdict | None:
-    """There only while a member cannot start: told long before anybody gives it up."""
+    """Present only while a member cannot start; published long before that member is replaced."""
     member = next(view.roster.failing(), None)
     if member is None:
         return None
-    said = member.said if member.placed else f"{UNSCHEDULABLE}: {member.said}"
+    said = member.message if member.placed else f"{UNSCHEDULABLE}: {member.message}"
     return Verdict(Truth.FALSE, Reason.MEMBERS_NOT_STARTING, f"Sandbox {member.name}: {said}")
 
 
@@ -131,16 +137,16 @@ def _progressing(view: PoolView, now: datetime) -> Verdict:
     if roster.ready < wanted:
         message = f"{roster.staying} of {wanted} members exist, {roster.ready} are ready{_first_failure(roster)}"
         return Verdict(Truth.TRUE, Reason.REPLENISHING, message)
-    if roster.stale:  # under OnReplenish nobody replaces them, but nobody should take them for new ones either
+    if roster.stale:  # OnReplenish does not replace them, but they should not look up to date either
         message = f"{roster.stale} of {roster.staying} members were made before SandboxTemplate {template} changed, and stay until claimed"
         return Verdict(Truth.FALSE, Reason.UP_TO_DATE, message)
     return Verdict(Truth.FALSE, Reason.UP_TO_DATE, "Nothing is left to do")
 
 
 def _first_failure(roster: Roster) -> str:
-    """What is wrong is quoted long before anybody gives the member up; what merely takes its time is not."""
+    """The first failing member's message. Members that are merely slow are not quoted."""
     member = next(roster.failing(), None)
-    return "" if member is None else f"; Sandbox {member.name} says: {member.said}"
+    return "" if member is None else f"; Sandbox {member.name} says: {member.message}"
 
 
 def _standstill(view: PoolView, now: datetime) -> Verdict | None:
@@ -148,8 +154,36 @@ def _standstill(view: PoolView, now: datetime) -> Verdict | None:
     if view.failed and roster.staying < view.replicas:
         return Verdict(Truth.FALSE, Reason.CREATION_FAILED, view.failed)
     if (member := roster.unplaced(now)) is not None:
-        message = f"Sandbox {member.name} finds no node: {member.said}; add nodes, or ask for less in {template}"
+        message = f"Sandbox {member.name} finds no node: {member.message}; add nodes, or ask for less in {template}"
         return Verdict(Truth.FALSE, Reason.NOT_PROGRESSING, message)
-    if view.struck:
-        return Verdict(Truth.FALSE, Reason.NOT_PROGRESSING, f"{view.struck}; look at SandboxTemplate {template}")
+    if view.given_up:
+        return Verdict(Truth.FALSE, Reason.NOT_PROGRESSING, f"{view.given_up}; look at SandboxTemplate {template}")
+    return None
+
+
+NOT_PROGRESSING = EventReason.WARM_POOL_NOT_PROGRESSING
+PROGRESSING = EventReason.WARM_POOL_PROGRESSING
+_STANDSTILL = frozenset({Reason.NOT_PROGRESSING, Reason.CREATION_FAILED})
+
+
+class PoolEvent(NamedTuple):
+    """One Event about a pool."""
+
+    kind: Kind
+    reason: str
+    message: str
+    action: str = "Reconciling"
+
+
+def event_of(old: SandboxWarmPoolStatus, new: SandboxWarmPoolStatus) -> PoolEvent | None:
+    before, after = trouble(old), trouble(new)
+    condition = find(new.conditions, Type.PROGRESSING)
+    if before == after or condition is None:
+        return None
+    if after in _STANDSTILL:
+        return PoolEvent(Kind.WARNING, NOT_PROGRESSING, condition.message)
+    if after == Reason.TEMPLATE_NOT_FOUND:
+        return PoolEvent(Kind.WARNING, EventReason.TEMPLATE_NOT_FOUND, condition.message)
+    if before in _STANDSTILL and not after:
+        return PoolEvent(Kind.NORMAL, PROGRESSING, "Members are made and become ready again")
     return None

@@ -1,4 +1,4 @@
-"""What the decision about one pool may depend on. The roster is live: it is read before anything else happens, never later."""
+"""All that the decision about one pool may depend on. The roster is live: it must be read before the next await."""
 
 from __future__ import annotations
 
@@ -10,21 +10,28 @@ from typing import NamedTuple
 from sandpool.controllers.pool.pace import Hold, Pause, Tokens
 from sandpool.controllers.pool.roster import Roster
 from sandpool.model.metadata import Revision, Uid
-from sandpool.model.percent import Bounds, PercentError, rolling_bounds
-from sandpool.model.pool import DEFAULT_ROLLING, RollingUpdate, SandboxWarmPool, UpdateStrategyType
+from sandpool.model.pool import (
+    DEFAULT_ROLLING,
+    Bounds,
+    PercentError,
+    RollingUpdate,
+    SandboxWarmPool,
+    UpdateStrategyType,
+    rolling_bounds,
+)
 from sandpool.model.reasons import Reason
 from sandpool.model.template import SandboxTemplate
 
 
 class Obstacle(NamedTuple):
-    """Why no member can be made now: a reason for the condition, and a sentence."""
+    """Why no member can be created now: reason and message of the condition."""
 
     reason: Reason
     message: str
 
 
 class Orphan(NamedTuple):
-    """A sandbox that nobody controls and that bears the pool's label."""
+    """A sandbox without a controlling owner that has the pool's label."""
 
     name: str
     uid: Uid
@@ -34,6 +41,8 @@ class Orphan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
+    """A pool with its members, template and obstacles."""
+
     pool: SandboxWarmPool
     template: SandboxTemplate | None
     roster: Roster
@@ -42,13 +51,15 @@ class PoolView:
     reserved: int = 0  # members that claims are about to take
     orphans: tuple[Orphan, ...] = ()
     losses: int = 0
-    in_vain: int = 0  # members that others deleted before they were ready, ever
+    lost_unready: int = 0  # members that others deleted before they were ready, ever
     pause: Pause | None = None
     hold: Hold | None = None
     tokens: Tokens | None = None
-    mended: Mapping[Uid, datetime] = field(default_factory=dict)  # whose labels or owner were just put back: rest until
+    repaired: Mapping[Uid, datetime] = field(
+        default_factory=dict
+    )  # repaired members, and until when they are left alone
     failed: str = ""  # why members could not be created
-    struck: str = ""  # a member that was given up, as long as none has become ready since
+    given_up: str = ""  # the last member that was replaced because it never became ready, until one does
 
     @property
     def replicas(self) -> int:
@@ -60,17 +71,17 @@ class PoolView:
 
     @property
     def population(self) -> int:
-        """Everything that holds capacity. Leaving members do: otherwise a slow delete would become a second pool."""
+        """Everything that uses capacity, leaving members included: otherwise slow deletes would let a pool exceed its size."""
         return len(self.roster) + self.unsettled + sum(not orphan.stale for orphan in self.orphans)
 
     @property
     def bounds(self) -> Bounds:
-        """How far a rollout may go; nothing for strategies that have no bounds."""
+        """Surge and unavailable of a rollout; zero for other strategies."""
         if self.strategy is not UpdateStrategyType.ROLLING_UPDATE:
             return Bounds(0, 0)
         strategy = self.pool.spec.update_strategy
         asked = (strategy.rolling_update if strategy is not None else None) or RollingUpdate()
         try:
             return rolling_bounds(asked.max_unavailable, asked.max_surge, self.replicas)
-        except PercentError:  # the schema refuses such text, so it was written past the schema
+        except PercentError:  # the schema rejects such values, so it was written by a server without it
             return rolling_bounds(DEFAULT_ROLLING, DEFAULT_ROLLING, self.replicas)

@@ -1,4 +1,4 @@
-"""Does what a plan says, step by step. A failed step does not stop the others, except those that depend on it."""
+"""Carries out a sandbox's plan step by step. A failed step does not stop the others, except those that depend on it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sandpool.controllers.sandbox.status import NO_TROUBLE, Trouble
 from sandpool.controllers.sandbox.steps import Change, Create, Delete, Plan, Step
 from sandpool.kube.api import Api
 from sandpool.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, TooManyRequests, Unreachable
+from sandpool.loop.outcome import raise_all
 from sandpool.model.kinds import PODS
 from sandpool.telemetry.reconcile_history import note
 
@@ -24,7 +25,7 @@ class Outcome:
     failed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     pod_unknown: bool = False
-    made: bool = False  # something came into being
+    made: bool = False  # something was created
 
     def trouble(self, plan: Plan) -> Trouble:
         if not (plan.refused or self.refused or self.failed or self.pod_unknown):
@@ -33,30 +34,27 @@ class Outcome:
 
     @property
     def complete(self) -> bool:
-        """Every step so far did what it should."""
+        """Whether every step so far succeeded."""
         return not self.errors and not self.found and not self.refused
 
     def fail(self, step: Step, error: SandpoolError) -> None:
         if isinstance(step, Create) and isinstance(error, Invalid) and error.causes:
             self.refused.append(f"could not {step}: {error}; change the sandbox, or the template that it was made from")
-            return  # the same body would be refused again
+            return  # the same body would be rejected again
         self.errors.append(error)
         if isinstance(error, Conflict | TooManyRequests):
-            return  # settled by trying again: nothing that a user could act on
+            return  # settled by a retry: nothing that a user could act on
         self.failed.append(f"could not {step}: {error}")
         if isinstance(step, Create) and step.resource == PODS and isinstance(error, Unreachable):
             self.pod_unknown = True
 
     def raise_all(self) -> None:
-        if len(self.errors) == 1:
-            raise self.errors[0]
-        if self.errors:
-            raise ExceptionGroup("several steps failed", self.errors)
+        raise_all(self.errors)
 
 
 async def apply(writes: Api, namespace: str, plan: Plan, still: Callable[[], bool] = lambda: True) -> Outcome:
-    """`still` is asked before each step but the first: while another one was under way, the sandbox may have been told something
-    else. Before the first nothing was waited for since the plan was made."""
+    """Applies the steps in order. `still` is checked before each step but the first: while another step was under way, the sandbox may have
+    changed. Nothing was awaited between the plan and its first step."""
     outcome = Outcome()
     for index, step in enumerate(plan.steps):
         if index and not still():
@@ -65,7 +63,7 @@ async def apply(writes: Api, namespace: str, plan: Plan, still: Callable[[], boo
         if isinstance(step, Create) and step.gated and not outcome.complete:
             continue
         if isinstance(step, Change) and step.gated and outcome.errors:
-            continue  # what failed is tried again, and this then
+            continue  # a failed step is retried first
         note(step)
         try:
             await _do(writes, namespace, step, outcome)
@@ -81,13 +79,13 @@ async def _do(writes: Api, namespace: str, step: Step, outcome: Outcome) -> None
                 await writes.create(resource, body, namespace)
                 outcome.made = True
             except AlreadyExists:
-                # The cache is behind, or an answer was lost: only the server knows whose it is.
+                # The cache is behind, or an answer was lost: the server knows who owns it.
                 outcome.found.append((resource, await writes.get(resource, step.name, namespace)))
         case Change(resource, name, patch):
             try:
                 await writes.patch(resource, name, patch, namespace)
             except NotFound:
-                pass  # the watch will say so, and that wakes us
+                pass  # its DELETED event will wake us
         case Delete(resource, name, preconditions):
             try:
                 await writes.delete(resource, name, namespace, preconditions=preconditions)
@@ -99,8 +97,7 @@ async def _do(writes: Api, namespace: str, step: Step, outcome: Outcome) -> None
 
 
 async def _stays(writes: Api, namespace: str, step: Delete) -> bool:
-    """Whether it is still the object that was meant, and not another one of that name. A server has more than one reason for
-    a conflict."""
+    """Whether the same object still exists and is not being deleted. A server has more than one reason for a conflict."""
     try:
         meta = (await writes.get(step.resource, step.name, namespace)).metadata
     except NotFound:

@@ -8,15 +8,14 @@ from datetime import timedelta
 from sandpool.base.clock import Clock
 from sandpool.controllers.sandbox.apply import Outcome, apply
 from sandpool.controllers.sandbox.memory import Memory, Notes
-from sandpool.controllers.sandbox.news import news
 from sandpool.controllers.sandbox.observe import Caches, Found, Observer
 from sandpool.controllers.sandbox.options import Options
 from sandpool.controllers.sandbox.plan import plan_sandbox
-from sandpool.controllers.sandbox.release import HeadStart
-from sandpool.controllers.sandbox.releaser import Releaser
+from sandpool.controllers.sandbox.release import HeadStart, Releaser
 from sandpool.controllers.sandbox.status import (
     Trouble,
     beginning,
+    events_of,
     expired_status,
     status_of,
     status_patch,
@@ -35,16 +34,16 @@ from sandpool.model.kinds import SANDBOXES
 from sandpool.model.metadata import Key
 from sandpool.model.sandbox import SandboxStatus
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.reconcile_history import Story, note
+from sandpool.telemetry.reconcile_history import ReconcileHistory, note
 from sandpool.telemetry.trace import NullTracer, Tracer
 
 NAME = "sandbox"
-_TICK = 0.001  # seconds; less than that is no reason to come back
+_TICK = 0.001  # seconds; a shorter wait counts as over
 
 
 class SandboxController:
-    """`writes` must know all of `caches`: what is decided next depends on what was just written. Run `loop`. `pressed`: whether claims
-    wait for members of pools, which are urgent then."""
+    """The controller of sandboxes. `writes` must know all of `caches`: the next decision depends on what was just written. Run `loop`. `pressed`:
+    whether claims wait for members of pools, which makes members urgent."""
 
     def __init__(
         self,
@@ -52,7 +51,7 @@ class SandboxController:
         caches: Caches,
         clock: Clock,
         metrics: Metrics,
-        story: Story,
+        history: ReconcileHistory,
         *,
         events: Events = NullEvents(),
         options: Options = Options(),
@@ -64,39 +63,39 @@ class SandboxController:
         self._clock = clock
         self._events = events
         self._options = options
-        self._observer = Observer(caches)
+        self.observer = Observer(caches)
         self._memory = Memory()
-        self.loop: Controller[Key] = Controller(NAME, self.reconcile, clock, metrics, story, limits, tracer)
-        Triggers(self.loop, self._observer, options, self._memory, clock, pressed).connect()
+        self.loop: Controller[Key] = Controller(NAME, self.reconcile, clock, metrics, history, limits, tracer)
+        Triggers(self.loop, self.observer, options, self._memory, clock, pressed).connect()
         self._releaser: Releaser | None = None
         if options.release_after is not None:
             head_start = HeadStart(options.release_after, options.release_in_hand)
-            self._releaser = Releaser(writes, self._observer, self._memory, clock, self.loop, head_start)
+            self._releaser = Releaser(writes, self.observer, self._memory, clock, self.loop, head_start)
 
     @property
     def remembered(self) -> int:
-        """Of how many sandboxes something is remembered."""
+        """How many sandboxes are remembered."""
         return len(self._memory)
 
     async def reconcile(self, key: Key) -> Done:
         releaser = self._releaser
         if releaser is not None and key in self._memory.remains:
             await releaser.clear(key)
-        view = self._observer.view(key)
+        view = self.observer.view(key)
         if view is None or view.sandbox.metadata.leaving:
-            return Done()  # what it controls is collected with it
+            return Done()  # what it controls is garbage-collected with it
         if releaser is not None and not view.owner_alive:
             released = await releaser.release(view.sandbox)
             if released is not None:
                 return released
         view, plan = await self._decided(key, view)
-        if not plan.steps:  # nothing was waited for since: what was seen then is what is
+        if not plan.steps:  # nothing was awaited since, so the view is current
             return await self._concluded(view, plan, Outcome())
         outcome = await self._applied(key, plan)
         if outcome.found:
             plan, outcome = await self._settled(key, plan, outcome)
-        after = self._observer.view(key, outcome.found)
-        # Another sandbox now, or one that wants something else: that has woken us already.
+        after = self.observer.view(key, outcome.found)
+        # If it was replaced or edited meanwhile, that has woken it already.
         same = after is not None and decided_on(after.sandbox) == plan.decided_on
         return await self._concluded(after if same else None, plan, outcome)
 
@@ -106,22 +105,23 @@ class SandboxController:
         return Done(again_at=plan.look_again_at, again_after=wait)
 
     async def _decided(self, key: Key, view: SandboxView) -> tuple[SandboxView | None, Plan]:
-        """What to do, and the view that it was decided on; none if the sandbox is gone. An end is told before anything is torn
-        down; then it is decided anew, on what the telling left."""
+        """The plan, and the view that it was decided on; no view if the sandbox is gone. An expiry is published before anything is
+        deleted; then the plan is made again, on the published state."""
         now = self._clock.now()
         plan = plan_sandbox(view, self._options, now)
         if not plan.expired:
             return await self._confirmed(key, view, plan)
         await self._publish(view, plan, Outcome())
-        told = self._observer.view(key)
-        return (None, Plan()) if told is None else (told, plan_sandbox(told, self._options, now))
+        published = self.observer.view(key)
+        return (None, Plan()) if published is None else (published, plan_sandbox(published, self._options, now))
 
     async def _confirmed(
         self, key: Key, view: SandboxView, plan: Plan, found: Sequence[Found] = ()
     ) -> tuple[SandboxView | None, Plan]:
-        """Something is missing though it was made, or nobody's though it is named after the sandbox. Perhaps that is because the
-        sandbox is gone, and its watch has not said so yet: whatever is made for it then is collected at once, without end, and
-        whatever it takes, although its user wanted to keep it. So the server is asked. What keeps vanishing is made less often."""
+        """Asks the server before something is created again or adopted. An object that we created is missing, or one of the sandbox's name has no
+        owner: perhaps because the sandbox is gone and its DELETED event has not arrived. Then whatever is created for it would be
+        garbage-collected again and again, and whatever it adopts as well, even if the user wanted to keep it. Objects that keep vanishing are
+        created less and less often."""
         if not plan.steps:
             return view, plan
         now, basis = self._clock.now(), plan.decided_on
@@ -135,14 +135,14 @@ class SandboxController:
             await self._writes.get(SANDBOXES, key.name, key.namespace)
         except NotFound:
             return None, Plan()
-        seen = self._observer.view(key, found)
+        seen = self.observer.view(key, found)
         if seen is None or seen.sandbox.metadata.leaving:
             return None, Plan()
         return seen, plan_sandbox(seen, self._options, now).within(plan)
 
     async def _settled(self, key: Key, plan: Plan, outcome: Outcome) -> tuple[Plan, Outcome]:
-        """Something was there already: decided once more, with what the server showed."""
-        view = self._observer.view(key, outcome.found)
+        """An object existed already: decides once more, with what the server showed."""
+        view = self.observer.view(key, outcome.found)
         if view is None:
             return plan, outcome
         plan = plan_sandbox(view, self._options, self._clock.now())
@@ -164,12 +164,12 @@ class SandboxController:
 
     def _holds(self, key: Key, plan: Plan) -> bool:
         """Whether the sandbox is still what the plan was made for."""
-        sandbox = self._observer.caches.sandboxes.get(key)
+        sandbox = self.observer.caches.sandboxes.get(key)
         return sandbox is not None and decided_on(sandbox) == plan.decided_on
 
     async def _publish(self, view: SandboxView, plan: Plan, outcome: Outcome) -> float | None:
-        """Tells what differs: at once if somebody waits for it, else when it has waited long enough. The answer is how
-        many seconds that will still take."""
+        """Publishes a changed status: at once if a user waits for it, else after a while. Returns the seconds until a deferred write is due,
+        or None."""
         sandbox, notes = view.sandbox, self._memory.of(view.sandbox.metadata.uid)
         trouble, key = outcome.trouble(plan), sandbox.metadata.key
         if not plan.expired and unborn(view, trouble) and pooled(sandbox):
@@ -179,29 +179,29 @@ class SandboxController:
         status = self._status(view, plan, trouble)
         patch = status_patch(sandbox, status)
         if patch is None:
-            notes.untold, notes.told = None, sandbox.status
+            notes.unpublished, notes.published = None, sandbox.status
             return None
         if not urgent(sandbox.status, status):
             patient = pooled(sandbox) and beginning(view, status)
             wait = self._wait(notes, self._options.patience if patient else self._options.moment)
             if wait > _TICK:
                 return wait
-        notes.told = status  # before it is: the answer reaches the cache before it reaches us
-        note("; ".join([f"tell {one.type} {one.status} {one.reason}" for one in status.conditions]))
+        notes.published = status  # before the write: its answer reaches the cache before it returns
+        note("; ".join([f"publish {one.type} {one.status} {one.reason}" for one in status.conditions]))
         try:
             await self._writes.patch_status(SANDBOXES, key.name, patch, key.namespace)
         except NotFound:
-            return None  # the watch will say so
-        notes.untold = None
-        kept = self._observer.caches.sandboxes.get(key)
+            return None  # its DELETED event will wake us
+        notes.unpublished = None
+        kept = self.observer.caches.sandboxes.get(key)
         if kept is not None and kept.status == status:
-            notes.told = kept.status  # not kept twice
-        for one in news(sandbox.status, status):
+            notes.published = kept.status  # share the cached object
+        for one in events_of(sandbox.status, status):
             self._events.emit(SANDBOXES, sandbox, one.kind, one.reason, one.message, one.action)
         return None
 
     def _wait(self, notes: Notes, most: float) -> float:
-        """How many seconds a difference has still to wait, which waits for `most` in all."""
+        """Seconds that a status change has still to wait, which may wait for `most` in all."""
         now = self._clock.monotonic()
         return notes.waits_since(now) + most - now
 

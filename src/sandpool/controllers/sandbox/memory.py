@@ -1,46 +1,50 @@
-"""What is remembered of each sandbox while its cache shows it. Losing it loses nothing: it saves writes and wake-ups.
+"""What the sandbox controller remembers of each cached sandbox. It only saves writes and reconciles; a restart loses nothing.
 
-Times are of the monotonic clock, in seconds.
+Times are seconds of the monotonic clock.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sandpool.base.streak import Streak
+from sandpool.base.backoff import Streak
 from sandpool.model.metadata import Key, Uid
 from sandpool.model.sandbox import SandboxStatus
 
 
 @dataclass(slots=True)
 class Notes:
-    untold: float | None = None  # since when a status difference waits for company
-    told: SandboxStatus | None = None  # what we wrote last, are writing, or agreed with: news of it is no news
-    disputes: Streak = field(default_factory=Streak)  # statuses that somebody else wrote
-    made: Streak = field(default_factory=Streak)  # what was made for it, unless we ended it ourselves since
-    ownerless: float | None = None  # since when the claim that it belongs to is not there
-    released: Uid | None = None  # that claim, once it is known to be gone
-    releasing: bool = False  # we asked for its end because of that
+    """What is remembered of one sandbox."""
+
+    unpublished: float | None = None  # since when a status change waits to share a write
+    published: SandboxStatus | None = (
+        None  # the status that we wrote last, are writing, or agreed with: an event that shows it needs no reconcile
+    )
+    disputes: Streak = field(default_factory=Streak)  # status writes of others
+    made: Streak = field(default_factory=Streak)  # creates for it, unless we deleted the object ourselves since
+    ownerless: float | None = None  # since when its claim has not been cached
+    released: Uid | None = None  # the uid of that claim, once it is known to be gone
+    releasing: bool = False  # we sent its delete because of that
 
     def waits_since(self, now: float) -> float:
-        """Since when a difference waits: from now on, if none does yet."""
-        if self.untold is None:
-            self.untold = now
-        return self.untold
+        """Since when a status change waits; starts now if none did."""
+        if self.unpublished is None:
+            self.unpublished = now
+        return self.unpublished
 
     def dispute(self, now: float, pause: float) -> float:
-        """Somebody else wrote another status. How long to let it stand: at first not at all, because a write that landed late is
-        never repeated."""
+        """Another writer changed the status. Returns the seconds to wait before correcting it: none at first, because a write that took effect late
+        is not repeated."""
         self.disputes.count(now)
         return self.disputes.delay(pause)
 
     def not_before(self, pause: float) -> float | None:
-        """When the next thing may be made; None: nothing has been made yet, or nothing that did not go by our own will."""
+        """When something may be created for it again; None: nothing was created yet, or we deleted it ourselves."""
         return None if self.made.at is None else self.made.at + self.made.delay(pause)
 
 
 class Memory:
-    """Notes by the sandbox's uid: one made anew under the same name is another."""
+    """Notes by the sandbox's uid: a sandbox re-created under the same name is another one."""
 
     def __init__(self) -> None:
         self._notes: dict[Uid, Notes] = {}
@@ -51,7 +55,7 @@ class Memory:
         self._notes.setdefault(sandbox, Notes())
 
     def of(self, sandbox: Uid) -> Notes:
-        """Of one that is gone already they are empty, and nobody keeps them."""
+        """The notes of a sandbox. Those of one that is gone are empty and not kept."""
         return self._notes.get(sandbox) or Notes()
 
     def drop(self, sandbox: Uid) -> None:
@@ -65,12 +69,12 @@ class Memory:
         self.released[sandbox] = None
 
     def kept(self, sandbox: Uid) -> None:
-        """It is not, or no longer, one that was released and is still there."""
+        """The sandbox is not, or no longer, a released one that still exists."""
         if sandbox in self.released:
             del self.released[sandbox]
 
     def cleared(self, key: Key, sandbox: Uid) -> None:
-        """Nothing is left of a released sandbox, or nothing that is ours to delete."""
+        """Nothing is left to delete of a released sandbox."""
         gone = self.remains.get(key)
         if gone is not None:
             gone.pop(sandbox, None)

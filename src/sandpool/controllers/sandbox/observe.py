@@ -20,7 +20,7 @@ from sandpool.model.sandbox import Sandbox
 T = TypeVar("T", bound=Object)
 
 Found = tuple[Resource[Any], Object]
-"""An object that a consistent read has shown: it counts where a cache lacks it."""
+"""An object from a consistent read, used where the cache lacks it."""
 
 Shown = dict[tuple[str, Key], Any]
 """The same, by kind and name."""
@@ -31,6 +31,8 @@ _NOBODY: frozenset[Uid] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Caches:
+    """The caches that the sandbox controller reads."""
+
     sandboxes: Cache[Sandbox]
     pods: Cache[Pod]
     services: Cache[Service]
@@ -40,6 +42,8 @@ class Caches:
 
 
 class Observer:
+    """Builds the view of a sandbox from the caches."""
+
     def __init__(self, caches: Caches) -> None:
         self.caches = caches
         self.by_owner = caches.sandboxes.index(controller_of)
@@ -96,7 +100,7 @@ class Observer:
         return holder is not None and holder.metadata.uid == owner.uid
 
     def _leaving(self, pods: Iterable[Pod], service: Service | None) -> frozenset[Uid]:
-        """What we asked to leave counts before the server has marked it."""
+        """The uids of objects that are being deleted, or whose delete was sent."""
         leaving = _NOBODY
         for pod in pods:
             if self.caches.pods.leaving(pod):

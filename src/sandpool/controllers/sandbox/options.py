@@ -1,4 +1,4 @@
-"""What can be chosen about the Sandbox controller."""
+"""Options of the Sandbox controller."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Options:
     moment: float = 1.0
-    """Seconds that a status difference waits for company when nobody acts on it. What somebody waits for is told at once."""
+    """Seconds that a minor status difference waits for others to share a write. What a user waits for is published at once."""
     patience: float = 30.0
-    """Seconds that further progress of a pod waits once its beginning has been told, so that a start is few reconciles."""
+    """Seconds that further progress of a pod waits once its beginning has been published, so that a start is few reconciles."""
     cluster_domain: str = "cluster.local"
     evictable_members: bool = True
     """Marks pods of unclaimed pool members as safe to evict, unless their template says otherwise."""

@@ -1,4 +1,4 @@
-"""What a sandbox needs next. Pure: no I/O, no clock, no logging."""
+"""Decides what a sandbox needs next. Pure: no I/O, no clock, no logging."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plan_sandbox(view: SandboxView, options: Options, now: datetime) -> Plan:
         pod: Part = (plan_suspension(view), "")
     else:
         pod = plan_pod(view, options, storage_usable=storage.usable)
-    # With several pods behind one selector a Service would send traffic to any of them. To remove it is always right.
+    # With several pods behind one selector a Service would send traffic to any of them.
     unclear = len(view.owned) > 1 and view.ambiguous and not suspended and view.sandbox.spec.service is not False
     service: Part = ((), "") if unclear else plan_service(view)
     return Plan(
@@ -41,13 +41,13 @@ def plan_sandbox(view: SandboxView, options: Options, now: datetime) -> Plan:
 
 
 def plan_end(view: SandboxView) -> Plan:
-    """Everything that runs goes, storage stays; whatever a departing pod still says, it is not deleted twice."""
+    """Deletes what runs and keeps storage. A pod that is already being deleted is not deleted again."""
     sandbox = view.sandbox
     steps: list[Step] = [delete(PODS, pod.metadata, "expired") for pod in view.staying]
     if (service := view.own_service) is not None:
         steps.append(delete(SERVICES, service.metadata, "expired"))
     if sandbox.spec.shutdown_policy == ShutdownPolicy.DELETE:
-        # Pinned: whoever has just given it more time must win.
+        # Pinned: if it was just given more time, the delete must fail.
         steps.append(delete(SANDBOXES, sandbox.metadata, "expired", pinned=True))
     return Plan(tuple(steps), expired=True, decided_on=decided_on(sandbox))
 
@@ -61,11 +61,11 @@ def plan_suspension(view: SandboxView) -> tuple[Step, ...]:
 def plan_pod(view: SandboxView, options: Options, *, storage_usable: bool) -> Part:
     pod, sandbox = view.pod, view.sandbox
     if pod is None and view.ambiguous:
-        return (), ""  # which one is ours to keep is not ours to guess
+        return (), ""  # several pods are ours: the user has to choose
     if pod is not None and holding(pod, sandbox) is Holding.OURS:
         return _keep(view, pod, options), ""
     if pod is not None and pod is view.tracked and not _may_take(view, pod):
-        pod = view.named  # the annotation leads to somebody else's pod: it says nothing
+        pod = view.named  # the annotation names a pod of another owner: ignore it
     if pod is None:
         possible = storage_usable and view.orphaned is None
         creation = (create_pod(view, options),) if possible else ()
@@ -74,12 +74,12 @@ def plan_pod(view: SandboxView, options: Options, *, storage_usable: bool) -> Pa
         return (adopt_pod(view, pod, options), *_point(sandbox, pod)), ""
     unpoint = _point(sandbox, None)
     if view.departing(pod) or holding(pod, sandbox) is Holding.PREDECESSOR:
-        return unpoint, ""  # the name is free soon, and that will wake us
+        return unpoint, ""  # the name will be free soon, and that wakes the sandbox
     return unpoint, _refusal(pod)
 
 
 def _keep(view: SandboxView, pod: Pod, options: Options) -> tuple[Step, ...]:
-    """A pod that goes away is waited for: its successor comes when its name is free."""
+    """A pod that is being deleted is waited for: it is replaced when its name is free."""
     if view.departing(pod):
         return ()
     synced, pointed = sync_pod(view, pod, options), _point(view.sandbox, pod)
@@ -92,11 +92,11 @@ def _may_take(view: SandboxView, pod: Pod) -> bool:
 
 
 def _point(sandbox: Sandbox, pod: Pod | None) -> tuple[Change, ...]:
-    """The annotation that names the pod, where it does not say what it should. Readers know the sandbox's own name."""
+    """Corrects the annotation that names the pod. Without one, readers assume the sandbox's own name."""
     own = sandbox.metadata.name
-    said = sandbox.metadata.annotations.get(POD_NAME, "")
+    present = sandbox.metadata.annotations.get(POD_NAME, "")
     name = None if pod is None or pod.metadata.name == own else pod.metadata.name
-    if said == (name or "") or (name is None and said == own):
+    if present == (name or "") or (name is None and present == own):
         return ()
     body = {"metadata": {"annotations": {POD_NAME: name}}}
     return (change(SANDBOXES, sandbox.metadata, body, f"its pod is {name or 'of its own name'}"),)

@@ -1,4 +1,4 @@
-"""The pod of a sandbox: how it is made, and which of its labels and annotations follow the sandbox while it runs.
+"""The pod of a sandbox: how it is created, and which of its labels and annotations follow the sandbox while it runs. Pure.
 
 Keys copied from the pod template are recorded on the pod, so that a key that leaves the template leaves the pod too, and keys
 that somebody else put there stay. Keys of the system are never taken from a template: they follow from the sandbox's owner.
@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from sandpool.controllers.sandbox.options import Options
-from sandpool.controllers.sandbox.ownership import adopted_metadata, controlled_by, identity
-from sandpool.controllers.sandbox.steps import Body, Change, Create, change
+from sandpool.controllers.sandbox.steps import Body, Change, Create, adopted_metadata, change, controlled_by, identity
 from sandpool.controllers.sandbox.view import SandboxView, extension_owner
 from sandpool.controllers.sandbox.volumes import merged_volumes
 from sandpool.model import labels as keys
@@ -76,12 +75,14 @@ def metadata_delta(sandbox: Sandbox, pod: Pod, options: Options, *, owner_alive:
         **_unowned_labels(owner, owner_alive),
         **_system_labels(sandbox, owner, owner_alive),
     }
-    told = _pruned(says.get(keys.PROPAGATED_ANNOTATIONS, ""), annotations, keys.reserved_annotation) | _trace(sandbox)
+    wanted_annotations = _pruned(
+        says.get(keys.PROPAGATED_ANNOTATIONS, ""), annotations, keys.reserved_annotation
+    ) | _trace(sandbox)
     delta: dict[str, Delta] = {}
     if changes := {key: value for key, value in wanted.items() if has.get(key) != value}:
         delta["labels"] = changes
-    changes = {key: value for key, value in told.items() if says.get(key) != value}
-    # A record that is absent says the same as an empty one.
+    changes = {key: value for key, value in wanted_annotations.items() if says.get(key) != value}
+    # An absent record means the same as an empty one.
     changes |= {key: value for key, value in records.items() if says.get(key, "") != value}
     if changes:
         delta["annotations"] = changes
@@ -89,7 +90,7 @@ def metadata_delta(sandbox: Sandbox, pod: Pod, options: Options, *, owner_alive:
 
 
 def outdated(sandbox: Sandbox, pod: Pod) -> bool:
-    """Whether the pod was made from another spec than the sandbox has now. Of pods that others made nobody can say."""
+    """Whether the pod was made from another spec than the sandbox has now. Unknown, so False, for pods that we did not create."""
     made_from = pod.metadata.annotations.get(keys.POD_SPEC_HASH)
     return made_from is not None and made_from != pod_spec_hash(sandbox.spec.pod_template.spec)
 
@@ -102,7 +103,7 @@ def _template_labels(sandbox: Sandbox) -> dict[str, str]:
 
 
 def _template_annotations(sandbox: Sandbox, owner: OwnerReference | None, options: Options) -> dict[str, str]:
-    """Those of the template and, on a member that nobody has claimed, that it may be evicted."""
+    """Those of the template and, on an unclaimed member, `safe-to-evict`."""
     given = sandbox.spec.pod_template.metadata
     found: dict[str, str] = {}
     if given is not None and given.annotations:
@@ -113,13 +114,13 @@ def _template_annotations(sandbox: Sandbox, owner: OwnerReference | None, option
 
 
 def _trace(sandbox: Sandbox) -> dict[str, str]:
-    """The trace that the sandbox belongs to goes on in its pod. Where it has none, what the pod says is not ours."""
+    """The sandbox's trace context, for its pod. If it has none, the pod's own annotation is left alone."""
     context = sandbox.metadata.annotations.get(keys.TRACE_CONTEXT)
     return {keys.TRACE_CONTEXT: context} if context else {}
 
 
 def _records(labels: dict[str, str], annotations: dict[str, str]) -> dict[str, str]:
-    """Which keys were copied."""
+    """The annotations that record which keys were copied."""
     return {
         keys.PROPAGATED_LABELS: ",".join(sorted(labels)),
         keys.PROPAGATED_ANNOTATIONS: ",".join(sorted(annotations)),
@@ -145,8 +146,8 @@ def _system_labels(sandbox: Sandbox, owner: OwnerReference | None, owner_alive: 
 
 
 def _unowned_labels(owner: OwnerReference | None, owner_alive: bool) -> Delta:
-    """Labels of the system that the pod must not have unless `_system_labels` says otherwise. Those of an owner that is
-    just going away stay as they are: the sandbox goes next, and the write would be in vain."""
+    """System labels that the pod must not have unless `_system_labels` adds them. If the owner is gone, they stay: the sandbox will be
+    deleted next, and the write would be wasted."""
     unwanted: Delta = {keys.CREATED_BY: None}
     if owner is None or owner_alive:
         unwanted |= dict.fromkeys(OWNER_LABELS)

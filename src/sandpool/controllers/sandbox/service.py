@@ -1,5 +1,8 @@
-"""The headless Service of a sandbox, where one is wanted. `spec.service`: true makes and keeps it, false removes it, unset keeps
-one that is ours and makes none. A Service of somebody else matters only to who asks for one."""
+"""The headless Service of a sandbox. Pure.
+
+`spec.service`: true creates and keeps it, false removes it, unset keeps one that is ours and creates none. A Service of somebody else matters
+only if the sandbox asks for one.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sandpool.controllers.sandbox.ownership import adopted_metadata, controlled_by, identity, tracking
-from sandpool.controllers.sandbox.steps import Body, Change, Create, Step, change, delete
+from sandpool.controllers.sandbox.steps import (
+    Body,
+    Change,
+    Create,
+    Step,
+    adopted_metadata,
+    change,
+    controlled_by,
+    delete,
+    identity,
+    tracking,
+)
 from sandpool.controllers.sandbox.view import Holding, SandboxView, adoptable, holding
 from sandpool.model.core import Service, ServicePort
 from sandpool.model.kinds import SERVICES
@@ -20,13 +33,13 @@ from sandpool.model.sandbox import Sandbox
 
 
 def plan_service(view: SandboxView) -> tuple[tuple[Step, ...], str]:
-    """The steps, and why what was asked for cannot be done."""
+    """The steps, and why the Service cannot be as asked for."""
     sandbox, service = view.sandbox, view.service
     wanted = sandbox.spec.service
     if service is None:
         return _create(sandbox) if wanted else ((), "")
     if view.departing(service):
-        return (), ""  # its end will wake us
+        return (), ""  # its DELETED event will wake us
     match holding(service, sandbox):
         case Holding.OURS if wanted is False:
             return (delete(SERVICES, service.metadata, "spec.service is false"),), ""
@@ -56,7 +69,7 @@ def service_drift(sandbox: Sandbox, service: Service) -> Change | None:
         return None
     body = {"metadata": metadata, **({"spec": spec} if spec else {})}
     step = change(SERVICES, service.metadata, body, "follow the sandbox")
-    # A pod that another implementation made gets the label of the uid first: a selector that is ahead of it finds nobody.
+    # A pod made by another implementation gets the uid label first: until then the new selector would match nothing.
     return replace(step, gated="selector" in spec)
 
 
@@ -132,7 +145,7 @@ def _selector_patch(sandbox: Sandbox, service: Service) -> Body:
 
 
 def _ports_patch(sandbox: Sandbox, service: Service) -> Body:
-    """Fields of a port that we do not manage stay as long as those that we do are right."""
+    """The ports, if those fields that we manage differ. Other fields of a port stay otherwise."""
     wanted = service_ports(sandbox)
     if [_managed(port) for port in service.spec.ports] == wanted:
         return {}

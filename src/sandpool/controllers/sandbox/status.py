@@ -1,8 +1,8 @@
-"""What a sandbox's status should say, and the smallest patch that makes it say so. Pure.
+"""What a sandbox's status should say, the smallest patch for it, and which changes are worth an Event. Pure.
 
-Ready is a fact about the pod, its address and its Service: trouble of ours never takes it away. Trouble is told in the
-condition Healthy (False while there is some, absent otherwise) and, where Ready is False anyway, as its reason. What keeps a
-pod from starting is told in Healthy, too, so that whoever waits for the sandbox can tell it from a start that takes its time.
+Ready is a fact about the pod, its address and its Service: a controller error never sets it to False. Errors are reported in the
+condition Healthy (False while there is one, absent otherwise) and, if Ready is False anyway, as the reason of Ready. What keeps a
+pod from starting is reported in Healthy too, so that it can be told from a start that is merely slow.
 
 Messages that begin with "Pod" or "Sandbox", without an article, are those of other implementations: clients compare them
 (docs/reference/compatibility.md), so they do not change.
@@ -20,7 +20,9 @@ import msgspec
 from sandpool.controllers.sandbox.options import Options
 from sandpool.controllers.sandbox.pod import outdated
 from sandpool.controllers.sandbox.view import Holding, SandboxView, holding
-from sandpool.model.conditions import Condition, Truth, find, put, without
+from sandpool.loop.events import Kind
+from sandpool.model.conditions import Condition, Truth, find, is_true, put, without
+from sandpool.model.event_reasons import EventReason
 from sandpool.model.labels import sandbox_selector
 from sandpool.model.patches import Json, Patch, json_patch
 from sandpool.model.pod import Phase, Pod
@@ -28,7 +30,7 @@ from sandpool.model.reasons import Reason, Type
 from sandpool.model.sandbox import Sandbox, SandboxStatus
 
 OURS = (Type.SUSPENDED, Type.FINISHED, Type.POD_SCHEDULED, Type.READY, Type.HEALTHY, Type.POD_UP_TO_DATE)
-"""In the order in which they are first written."""
+"""Our conditions, in the order in which they are first written."""
 _UNTOLD = SandboxStatus()
 _FINAL = frozenset({Reason.SANDBOX_EXPIRED, Reason.POD_SUCCEEDED, Reason.POD_FAILED})
 _TRUTHS = {truth.value: truth for truth in Truth}
@@ -36,11 +38,11 @@ _TRUTHS = {truth.value: truth for truth in Truth}
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What went wrong. `refused` waits for somebody to change something, `failed` is tried again."""
+    """What went wrong. `refused` waits for a user to change something, `failed` is retried."""
 
     refused: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
-    pod_unknown: bool = False  # a pod may have been made, and nobody knows
+    pod_unknown: bool = False  # the outcome of a pod's create is unknown
 
     @property
     def text(self) -> str:
@@ -51,6 +53,8 @@ NO_TROUBLE = Trouble()
 
 
 class Verdict(NamedTuple):
+    """Status, reason and message of one condition."""
+
     status: Truth
     reason: str
     message: str
@@ -83,7 +87,7 @@ def status_of(view: SandboxView, trouble: Trouble, options: Options, now: dateti
 
 
 def expired_status(sandbox: Sandbox, trouble: Trouble, now: datetime) -> SandboxStatus:
-    """Nothing but conditions is left. How the work ended, and whether it was suspended, stays as it was."""
+    """Only conditions are left. Finished and Suspended stay as they were."""
     verdicts = {
         Type.POD_SCHEDULED: None,
         Type.READY: Verdict(Truth.FALSE, Reason.SANDBOX_EXPIRED, "Sandbox has expired"),
@@ -94,7 +98,7 @@ def expired_status(sandbox: Sandbox, trouble: Trouble, now: datetime) -> Sandbox
 
 
 def status_patch(sandbox: Sandbox, new: SandboxStatus) -> Patch | None:
-    """Only what differs, and only on this very sandbox; None if nothing does. Nobody else writes this status."""
+    """The changed fields, for this uid only; None if nothing differs. Nobody else writes this status."""
     if new == sandbox.status:
         return None
     test = {"op": "test", "path": "/metadata/uid", "value": sandbox.metadata.uid}
@@ -104,12 +108,12 @@ def status_patch(sandbox: Sandbox, new: SandboxStatus) -> Patch | None:
 
 
 def urgent(old: SandboxStatus, new: SandboxStatus) -> bool:
-    """Whether somebody acts on the difference: the rest can wait a moment and travel together."""
+    """Whether a user waits for the change. Other changes can wait a moment and share one write."""
     return _awaited(old) != _awaited(new)
 
 
 def beginning(view: SandboxView, new: SandboxStatus) -> bool:
-    """Nothing has been told yet, and there is nothing to tell but that it starts."""
+    """Nothing is published yet, and there is nothing to report but that it starts."""
     scheduled, healthy = find(new.conditions, Type.POD_SCHEDULED), find(new.conditions, Type.HEALTHY)
     stuck = (scheduled is not None and scheduled.status == Truth.FALSE) or healthy is not None
     held_up = view.own_pod is not None and view.own_pod.held_up != ""
@@ -117,7 +121,7 @@ def beginning(view: SandboxView, new: SandboxStatus) -> bool:
 
 
 def unborn(view: SandboxView, trouble: Trouble) -> bool:
-    """The same, of one whose pod has not come as far as to run: its status need not even be worked out."""
+    """Likewise, judged by the pod alone, which is not running yet: the status need not even be computed."""
     pod = view.own_pod
     if pod is None or trouble is not NO_TROUBLE or view.sandbox.status.conditions or view.departing(pod):
         return False
@@ -166,9 +170,9 @@ def _conditions(sandbox: Sandbox, verdicts: dict[Type, Verdict | None], now: dat
 
 
 def _says(said: Condition, verdict: Verdict, generation: int) -> bool:
-    """Whether it is told already, and since when."""
-    told = said.status, said.reason, said.message, said.observed_generation
-    return told == (*verdict, generation) and said.last_transition_time is not None
+    """Whether the condition already says this, with a transition time."""
+    shown = said.status, said.reason, said.message, said.observed_generation
+    return shown == (*verdict, generation) and said.last_transition_time is not None
 
 
 def _suspended(view: SandboxView, trouble: Trouble) -> Verdict:
@@ -188,7 +192,7 @@ def _finished(view: SandboxView, pod: Pod | None) -> Verdict | None:
     if pod is None:
         return None
     if view.departing(pod):
-        # Of a pod that it was asked to stop a kubelet also says how its containers ended. That is no end of the work.
+        # For a deleted pod the kubelet also reports how its containers ended. That does not mean that the work finished.
         known = find(view.sandbox.status.conditions, Type.FINISHED)
         return Verdict(Truth.TRUE, known.reason, known.message) if known is not None and known.true else None
     match pod.status.phase:
@@ -245,7 +249,7 @@ def _ready(view: SandboxView, finished: Verdict | None, trouble: Trouble) -> Ver
 
 
 def _fact(view: SandboxView, finished: Verdict | None) -> Verdict:
-    """Whether the sandbox can be used, by what is seen of its pod and Service alone."""
+    """Whether the sandbox can be used, judged by its pod and Service alone."""
     pod = view.own_pod
     if view.sandbox.spec.suspended:
         pending = view.owned or view.pod is not None
@@ -290,3 +294,68 @@ def _service_ready(view: SandboxView) -> tuple[bool, str]:
     if wanted is False or (wanted is None and not there):
         return True, ""
     return there, "Service Exists" if there else "Service does not exist"
+
+
+class SandboxEvent(NamedTuple):
+    """One Event about a sandbox."""
+
+    reason: EventReason
+    message: str
+    action: str = "Reconciling"
+
+    @property
+    def kind(self) -> Kind:
+        return Kind.WARNING if self.reason.grave else Kind.NORMAL
+
+
+_READY: dict[str, tuple[EventReason, str]] = {
+    Reason.MULTIPLE_PODS: (EventReason.MULTIPLE_PODS, "Reconciling"),
+    Reason.POD_FAILED: (EventReason.POD_FAILED, "Reconciling"),
+    Reason.SANDBOX_EXPIRED: (EventReason.SANDBOX_EXPIRED, "Expiring"),
+}
+_BESIDE: dict[str, EventReason] = {
+    Reason.CONFIGURATION_TROUBLE: EventReason.CONFIGURATION_TROUBLE,
+    Reason.CONTROLLER_TROUBLE: EventReason.CONTROLLER_TROUBLE,
+    Reason.POD_OUTDATED: EventReason.POD_OUTDATED,
+}
+"""Reasons of conditions that exist only while something is wrong. For a pod that does not start, the kubelet emits Events."""
+
+
+def events_of(old: SandboxStatus, new: SandboxStatus) -> list[SandboxEvent]:
+    return [*_of_ready(old, new), *_of_trouble(old, new), *_of_suspension(old, new)]
+
+
+def _of_ready(old: SandboxStatus, new: SandboxStatus) -> Iterator[SandboxEvent]:
+    before, after = find(old.conditions, Type.READY), find(new.conditions, Type.READY)
+    if after is None or (before is not None and before.reason == after.reason):
+        return
+    event = _READY.get(after.reason)
+    if event is not None:
+        yield SandboxEvent(event[0], after.message, event[1])
+
+
+def _of_trouble(old: SandboxStatus, new: SandboxStatus) -> Iterator[SandboxEvent]:
+    for type_ in (Type.HEALTHY, Type.POD_UP_TO_DATE):
+        before, after = find(old.conditions, type_), find(new.conditions, type_)
+        if after is None or (event := _BESIDE.get(after.reason)) is None:
+            continue
+        if before is None or before.reason not in _BESIDE or _worse(before, after):
+            yield SandboxEvent(event, after.message)
+
+
+def _worse(before: Condition, after: Condition) -> bool:
+    """Whether there is something new for a user to do. Errors that are retried have a new message each time."""
+    return after.reason == Reason.CONFIGURATION_TROUBLE and (before.reason, before.message) != (
+        after.reason,
+        after.message,
+    )
+
+
+def _of_suspension(old: SandboxStatus, new: SandboxStatus) -> Iterator[SandboxEvent]:
+    was, is_ = is_true(old.conditions, Type.SUSPENDED), is_true(new.conditions, Type.SUSPENDED)
+    if is_ and not was:
+        yield SandboxEvent(
+            EventReason.SANDBOX_SUSPENDED, "The pod is gone; persistent volumes and the Service stay", "Suspending"
+        )
+    elif was and not is_:
+        yield SandboxEvent(EventReason.SANDBOX_RESUMED, "The sandbox is meant to run again", "Resuming")

@@ -1,7 +1,7 @@
-"""Who wakes a sandbox, and how soon. Each step of a cache is reduced to what it means for the sandbox.
+"""What wakes a sandbox, and how soon. Each cache event is reduced to what it means for the sandbox.
 
-At once: what changes a decision or what somebody waits for. Soon: that a start begins, or stands still. Late: its further
-progress. Never: what changes nothing, our own creates and patches among it: their answers were looked at when they came.
+At once: what changes a decision or what a user waits for. Soon: that a start begins, or is stuck. Late: its further
+progress. Never: what changes nothing, our own creates and patches among it: their answers were handled when they came.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sandpool.controllers.sandbox.pod import metadata_delta
 from sandpool.controllers.sandbox.release import only_claim, releases
 from sandpool.controllers.sandbox.service import service_drift
 from sandpool.controllers.sandbox.view import Holding, holding, pooled
+from sandpool.kube.priority import Priority
 from sandpool.loop.controller import Controller
-from sandpool.loop.queue import Priority
 from sandpool.model import labels as keys
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
@@ -33,31 +33,33 @@ from sandpool.model.sandbox import GROUP, Sandbox
 
 
 class Haste(Enum):
+    """How soon an event needs a reconcile."""
+
     NOW = "now"
     SOON = "soon"
     LATE = "late"
     NEVER = "never"
 
 
-def lane(sandbox: Sandbox, pressed: bool = False) -> Priority:
+def priority_of(sandbox: Sandbox, pressed: bool = False) -> Priority:
     """What a claim or a user waits for goes before what a pool waits for. `pressed`: claims wait for members that pools make."""
-    return Priority.SECOND if pooled(sandbox) and not pressed else Priority.FIRST
+    return Priority.BACKGROUND if pooled(sandbox) and not pressed else Priority.URGENT
 
 
-def lane_of_change(old: Sandbox | None, new: Sandbox | None, pressed: bool = False) -> Priority:
-    """Whoever was handed a sandbox that serves need not wait until its pod bears his marks, and nobody waits for what is gone."""
+def priority_of_change(old: Sandbox | None, new: Sandbox | None, pressed: bool = False) -> Priority:
+    """A claim that was handed a Ready sandbox does not wait until the pod's labels follow, and nothing waits for a sandbox that is gone."""
     if new is None:
-        return Priority.SECOND
+        return Priority.BACKGROUND
     if old is None:
-        return lane(new, pressed)
+        return priority_of(new, pressed)
     as_wanted = old.metadata.generation == new.metadata.generation and not new.metadata.leaving
     if as_wanted and is_true(new.status.conditions, Type.READY):
-        return Priority.SECOND
-    return min(lane(old, pressed), lane(new, pressed))
+        return Priority.BACKGROUND
+    return min(priority_of(old, pressed), priority_of(new, pressed))
 
 
 def concerns(sandbox: Sandbox) -> tuple[object, ...]:
-    """What of a sandbox its own controller reads and does not write."""
+    """The parts of a sandbox that its controller reads and does not write."""
     meta = sandbox.metadata
     owner = meta.controller
     label, annotation = meta.labels.get, meta.annotations.get
@@ -67,8 +69,8 @@ def concerns(sandbox: Sandbox) -> tuple[object, ...]:
 
 
 def awakens(old: Sandbox | None, new: Sandbox | None) -> bool:
-    """Whether a step of a sandbox is a reason to look at it. For one that is going there is nothing to do: what it controls is
-    collected with it. When it is gone, the moment of its end need not be waited for any longer."""
+    """Whether a change of a sandbox needs a reconcile. One that is being deleted needs none: what it controls is garbage-collected with it. When it
+    is gone, a reconcile drops the timer of its expiry."""
     if new is None:
         return old is not None and old.spec.shutdown_time is not None
     if new.metadata.leaving:
@@ -77,13 +79,13 @@ def awakens(old: Sandbox | None, new: Sandbox | None) -> bool:
 
 
 def _outside(sandbox: Sandbox) -> tuple[object, ...]:
-    """Everything that `concerns` may depend on: most steps change nothing of it."""
+    """Everything that `concerns` may depend on: most events change none of it."""
     meta = sandbox.metadata
     return meta.generation, meta.labels, meta.annotations, meta.owner_references
 
 
 def pod_haste(old: Pod | None, new: Pod | None, sandbox: Sandbox, drifted: Callable[[Pod], bool]) -> Haste:
-    """How soon a step of a pod matters to a sandbox. `drifted`: the pod's metadata is not what the sandbox wants."""
+    """How soon a change of a pod matters to a sandbox. `drifted`: the pod's metadata is not what the sandbox wants."""
     if new is None:
         return Haste.NOW
     if old is None:
@@ -105,7 +107,7 @@ def pod_haste(old: Pod | None, new: Pod | None, sandbox: Sandbox, drifted: Calla
 
 
 def _beginning(sandbox: Sandbox) -> Haste:
-    """That a start begins is told soon, but of what waits in a pool nobody asks before it is ready."""
+    """The beginning of a start is published soon, except for a pool member, which is of no interest before it is ready."""
     return Haste.LATE if pooled(sandbox) else Haste.SOON
 
 
@@ -118,19 +120,19 @@ def _decisive(pod: Pod) -> tuple[object, ...]:
     return owner.uid if owner else None, pod.metadata.leaving, ended, serving
 
 
-_STARTING = ("", None)  # it neither ended nor serves
+_STARTING = ("", None)  # neither ended nor serving
 
 
 def _progress(pod: Pod) -> tuple[object, ...]:
-    said = pod.condition(Type.POD_SCHEDULED)
-    scheduled = (said.status, said.reason, said.message) if said else None
-    told = pod.status.phase, pod.status.reason, pod.status.message, pod.ready, pod.ips, pod.spec.node_name
-    return scheduled, told, pod.held_up, pod.metadata.annotations.get(keys.POD_SPEC_HASH)
+    condition = pod.condition(Type.POD_SCHEDULED)
+    scheduled = (condition.status, condition.reason, condition.message) if condition else None
+    reported = pod.status.phase, pod.status.reason, pod.status.message, pod.ready, pod.ips, pod.spec.node_name
+    return scheduled, reported, pod.held_up, pod.metadata.annotations.get(keys.POD_SPEC_HASH)
 
 
 def _stuck(pod: Pod) -> bool:
-    said = pod.condition(Type.POD_SCHEDULED)
-    return said is not None and said.status == "False"
+    condition = pod.condition(Type.POD_SCHEDULED)
+    return condition is not None and condition.status == "False"
 
 
 def service_haste(old: Service | None, new: Service | None, sandbox: Sandbox) -> Haste:
@@ -151,14 +153,14 @@ def claim_haste(old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | 
 
 
 def _seen_of(other: Object) -> tuple[object, ...]:
-    """What of an object that is not ours decides whether it can become ours."""
+    """The parts of a foreign object that decide whether it can be adopted."""
     meta = other.metadata
     return meta.uid, meta.leaving, meta.owner_references, meta.labels
 
 
 @dataclass(frozen=True, slots=True)
 class Triggers:
-    """Connects the caches with the queue, and keeps what is remembered of a sandbox for as long as its cache shows it."""
+    """Connects the caches with the queue, and keeps the memory of a sandbox for as long as it is cached."""
 
     loop: Controller[Key]
     observer: Observer
@@ -179,8 +181,8 @@ class Triggers:
             caches.claims.subscribe(self._claim)
 
     def _sandbox(self, old: Sandbox | None, new: Sandbox | None) -> None:
-        """Nobody else should write this status, and yet it happens: a write of an earlier leader may land late, or another one
-        believe that it leads. What differs from what we told is put right."""
+        """Nobody else should write this status, but it happens: a write of an earlier leader may take effect late, or another process may still
+        believe that it leads. A status that differs from the one we published is corrected."""
         if new is None:
             if old is not None:
                 self._gone(old)
@@ -188,20 +190,23 @@ class Triggers:
             self.memory.begin(new.metadata.uid)
         elif old.status != new.status:
             notes = self.memory.of(new.metadata.uid)
-            if notes.told is not None and notes.told != new.status:
+            if notes.published is not None and notes.published != new.status:
                 pause = notes.dispute(self.clock.monotonic(), self.options.moment)
-                self.loop.wake(new.metadata.key, "another status", lane(new, self.pressed()), after=pause)
+                self.loop.wake(new.metadata.key, "another status", priority_of(new, self.pressed()), after=pause)
         one = new or old
         if one is not None and awakens(old, new):
-            self.loop.wake(one.metadata.key, Sandbox.kind, lane_of_change(old, new, self.pressed()))
+            self.loop.wake(one.metadata.key, Sandbox.kind, priority_of_change(old, new, self.pressed()))
 
     def _gone(self, sandbox: Sandbox) -> None:
         meta, after = sandbox.metadata, self.options.release_after
         if after is not None and self._released(sandbox) and self.observer.pods_of(meta.uid):
             self.memory.remains.setdefault(meta.key, {})[meta.uid] = None
-            ours = self.memory.of(meta.uid).releasing  # else the collector is at it
+            ours = self.memory.of(meta.uid).releasing  # else the garbage collector works on it
             self.loop.wake(
-                meta.key, "released", Priority.SECOND, after=0.0 if ours else max(after, self.options.release_in_hand)
+                meta.key,
+                "released",
+                Priority.BACKGROUND,
+                after=0.0 if ours else max(after, self.options.release_in_hand),
             )
         self.memory.drop(meta.uid)
 
@@ -209,13 +214,13 @@ class Triggers:
         return only_claim(sandbox) is not None and not self.observer.owner_alive(sandbox)
 
     def _claim(self, old: SandboxClaim | None, new: SandboxClaim | None) -> None:
-        """A claim that is gone releases what it had, unless its user wanted to keep that."""
+        """A deleted claim releases its sandboxes, unless it was deleted with propagation policy Orphan."""
         if new is not None or old is None or not releases(old.metadata):
             return
         for sandbox in self.observer.by_owner.get(old.metadata.uid):
             self.memory.release(sandbox.metadata.uid, old.metadata.uid, self.clock.monotonic())
             after = self.options.release_after or 0.0
-            self.loop.wake(sandbox.metadata.key, "released", Priority.SECOND, after=after)
+            self.loop.wake(sandbox.metadata.key, "released", Priority.BACKGROUND, after=after)
 
     def _pod(self, old: Pod | None, new: Pod | None) -> None:
         if new is None and old is not None and self.memory.remains:
@@ -241,13 +246,13 @@ class Triggers:
                 self._wake(sandbox, "PersistentVolumeClaim", claim_haste(old, new, sandbox))
 
     def _owner(self, old: Object | None, new: Object | None) -> None:
-        """An owner that turns up lets its sandboxes say what it implies."""
+        """When an owner appears, its sandboxes get the labels that it implies."""
         if old is None and new is not None:
             for sandbox in self.observer.by_owner.get(new.metadata.uid):
                 self._wake(sandbox, "owner", Haste.NOW)
 
     def _sandboxes_of_pod(self, old: Pod | None, new: Pod | None) -> Iterable[Sandbox]:
-        """Those that control it, or did, and those that expect a pod of its name."""
+        """The sandboxes that control the pod, or did, and those that expect a pod of its name."""
         caches, found = self.observer.caches, dict[Key, Sandbox]()
         for pod in (old, new):
             if pod is None:
@@ -268,11 +273,13 @@ class Triggers:
             return
         after = 0.0
         if haste is not Haste.NOW:
-            self.memory.of(sandbox.metadata.uid).waits_since(self.clock.monotonic())  # the difference, from now on
+            self.memory.of(sandbox.metadata.uid).waits_since(
+                self.clock.monotonic()
+            )  # the status change waits from now on
             after = self.options.moment if haste is Haste.SOON else self.options.patience
-        self.loop.wake(sandbox.metadata.key, cause, lane(sandbox, self.pressed()), after=after)
+        self.loop.wake(sandbox.metadata.key, cause, priority_of(sandbox, self.pressed()), after=after)
 
 
 def _keys(old: Any, new: Any) -> dict[Key, None]:
-    """Of one step; a dict, because its order is always the same."""
+    """The keys of both objects; a dict, because its order is deterministic."""
     return {obj.metadata.key: None for obj in (old, new) if obj is not None}

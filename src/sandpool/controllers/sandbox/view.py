@@ -1,6 +1,6 @@
-"""What the decision about one sandbox may depend on, read once from the caches. Everything here is a value.
+"""All that the decision about one sandbox may depend on, read once from the caches. Everything here is a value.
 
-Whose an object is follows from the uid of its controlling owner and from nothing else: labels and names only nominate.
+Who owns an object follows from the uid of its controlling owner and from nothing else: labels and names only nominate.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ class Holding(Enum):
     OTHER = "somebody else"
 
 
-@dataclass(frozen=True)  # without slots: what is worked out is remembered beside the fields
+@dataclass(frozen=True)  # without slots, for cached_property
 class SandboxView:
+    """A sandbox with its pod, storage, Service and claim, as the caches hold them."""
+
     sandbox: Sandbox
     owned: tuple[Pod, ...] = ()  # every pod that this sandbox controls, by name
     tracked: Pod | None = None  # the pod that the annotation names, whoever holds it
@@ -40,12 +42,12 @@ class SandboxView:
     service: Service | None = None
     claims: tuple[PersistentVolumeClaim | None, ...] = ()  # one for each template
     owner_alive: bool = False  # the controlling owner, an extension, exists with that very uid
-    leaving: frozenset[Uid] = frozenset()  # objects that are being deleted, or that we asked to
+    leaving: frozenset[Uid] = frozenset()  # objects that are being deleted, or whose delete was sent
 
     @cached_property
     def pod(self) -> Pod | None:
-        """The one pod: ours if there is one, else the one of the expected name. None as well if several are ours and
-        none of them has the expected name."""
+        """The pod: ours if there is one, else the one of the expected name. None if several are ours and none of them has the expected
+        name."""
         if len(self.owned) == 1:
             return self.owned[0]
         candidates = self.staying or self.owned
@@ -58,7 +60,7 @@ class SandboxView:
 
     @cached_property
     def expected(self) -> Pod | None:
-        """Where the annotation leads nowhere, the sandbox's own name counts."""
+        """The pod of the annotated name or, failing that, of the sandbox's own name."""
         return self.tracked if self.tracked is not None else self.named
 
     @cached_property
@@ -76,7 +78,7 @@ class SandboxView:
 
     @cached_property
     def own_service(self) -> Service | None:
-        """The Service that is ours and stays."""
+        """Our Service, unless it is being deleted."""
         service = self.service
         if service is None or self.departing(service) or holding(service, self.sandbox) is not Holding.OURS:
             return None
@@ -84,8 +86,8 @@ class SandboxView:
 
     @property
     def orphaned(self) -> OwnerReference | None:
-        """The pool or claim that should be there and is not: the sandbox is about to be collected, or its owner about to be
-        seen. Without the labels that the owner implies a pod would run outside its NetworkPolicy."""
+        """The owning pool or claim, if it is not cached: the sandbox is about to be garbage-collected, or its owner about to be
+        observed. Without the labels that the owner implies, a pod would run outside its NetworkPolicy."""
         owner = extension_owner(self.sandbox)
         known = owner is not None and owner.kind in (SandboxWarmPool.kind, SandboxClaim.kind)
         return owner if known and not self.owner_alive else None
@@ -106,7 +108,7 @@ def holding(obj: Object, sandbox: Sandbox) -> Holding:
 
 
 def adoptable(obj: Object, sandbox: Sandbox) -> bool:
-    """Whether an object that nobody holds may be taken: it says so, or it carries this sandbox's tracking label."""
+    """Whether an object without an owner may be adopted: it has the label `adoptable`, or this sandbox's tracking label."""
     labels = obj.metadata.labels
     return labels.get(ADOPTABLE) == "true" or labels.get(SANDBOX_NAME_HASH) == name_hash(sandbox.metadata.name)
 
@@ -149,7 +151,7 @@ def extension_owner(sandbox: Sandbox) -> OwnerReference | None:
 
 
 def pooled(sandbox: Sandbox) -> bool:
-    """A member that waits in its pool: nobody has claimed it."""
+    """Whether the sandbox is an unclaimed member of a pool."""
     owner = extension_owner(sandbox)
     return owner is not None and owner.kind == SandboxWarmPool.kind
 

@@ -1,4 +1,4 @@
-"""Storage that outlives the pod: one claim for each template, ours before any pod may mount it."""
+"""Storage that outlives the pod: one PersistentVolumeClaim per template, owned by the sandbox before any pod may mount it. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from sandpool.controllers.sandbox.ownership import adopted_metadata, controlled_by, tracking
-from sandpool.controllers.sandbox.steps import Body, Create, Step, change
+from sandpool.controllers.sandbox.steps import Body, Create, Step, adopted_metadata, change, controlled_by, tracking
 from sandpool.controllers.sandbox.view import Holding, SandboxView, adoptable, claim_keys, holding
 from sandpool.model.core import PersistentVolumeClaim
 from sandpool.model.kinds import PERSISTENT_VOLUME_CLAIMS
@@ -18,7 +17,7 @@ from sandpool.model.sandbox import Sandbox, VolumeClaimTemplate
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """What to do about the claims, what cannot be done, and whether a pod has to wait for one that is going away."""
+    """The steps for the PersistentVolumeClaims, what cannot be done, and whether a pod has to wait for one that is being deleted."""
 
     steps: tuple[Step, ...] = ()
     refused: tuple[str, ...] = ()
@@ -26,7 +25,7 @@ class Storage:
 
     @property
     def usable(self) -> bool:
-        """Once the steps are done, every claim is ours."""
+        """Whether every PersistentVolumeClaim is ours once the steps are done."""
         return not self.refused and not self.waiting
 
 
@@ -58,7 +57,7 @@ def plan_volumes(view: SandboxView) -> Storage:
 
 
 def merged_volumes(spec: Body, sandbox: Sandbox) -> Body:
-    """The pod spec with a volume for each claim, last and in order; a volume of the same name gives way."""
+    """The pod spec with a volume for each claim, last and in order, replacing volumes of the same name."""
     templates = sandbox.spec.volume_claim_templates or ()
     if not templates:
         return spec
@@ -72,7 +71,7 @@ def merged_volumes(spec: Body, sandbox: Sandbox) -> Body:
 
 
 def _create(sandbox: Sandbox, template: VolumeClaimTemplate, name: str) -> Create:
-    """Keys of the system come from us alone: a template that says `adoptable` would give the storage to anybody."""
+    """System labels and annotations of the template are ignored: `adoptable` would let any sandbox take the storage."""
     given = template.metadata
     labels = {key: value for key, value in given.labels.items() if not reserved_label(key)}
     annotations = {key: value for key, value in given.annotations.items() if not reserved_annotation(key)}

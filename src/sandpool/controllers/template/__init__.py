@@ -1,1 +1,4 @@
-"""Templates: the label by which everything refers to one, and the NetworkPolicy around all sandboxes made from it."""
+"""The SandboxTemplate controller: labels templates and keeps the NetworkPolicy around all sandboxes of a template.
+
+What may live here: decisions about templates and their policies. It sees kube.Api and caches only.
+"""

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from sandpool.base.backoff import Streak
 from sandpool.base.clock import Clock
-from sandpool.base.streak import Streak
 from sandpool.controllers.template.plan import (
     CreatePolicy,
     DeletePolicy,
@@ -20,11 +20,11 @@ from sandpool.controllers.template.plan import (
 )
 from sandpool.controllers.template.policy import SUFFIX, Options, marked, policy_name
 from sandpool.kube.errors import AlreadyExists, NotFound
+from sandpool.kube.priority import Priority
 from sandpool.loop.cache import Cache
 from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.events import Events, Kind, NullEvents
 from sandpool.loop.outcome import Done
-from sandpool.loop.queue import Priority
 from sandpool.loop.writes import Writes
 from sandpool.model import labels
 from sandpool.model.core import NetworkPolicy
@@ -36,7 +36,7 @@ from sandpool.model.pod import Pod
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.reconcile_history import Story, note
+from sandpool.telemetry.reconcile_history import ReconcileHistory, note
 from sandpool.telemetry.trace import NullTracer, Tracer
 
 NAME = "template"
@@ -46,6 +46,8 @@ CONFLICT = EventReason.NETWORK_POLICY_CONFLICT
 
 @dataclass(frozen=True, slots=True)
 class Caches:
+    """The caches that the template controller reads."""
+
     templates: Cache[SandboxTemplate]
     policies: Cache[NetworkPolicy]
     sandboxes: Cache[Sandbox]
@@ -53,7 +55,7 @@ class Caches:
 
 
 class TemplateController:
-    """`writes` must know the caches of templates and policies. Run `loop`."""
+    """The controller of templates. `writes` must know the caches of templates and policies. Run `loop`."""
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class TemplateController:
         caches: Caches,
         clock: Clock,
         metrics: Metrics,
-        story: Story,
+        history: ReconcileHistory,
         *,
         events: Events = NullEvents(),
         options: Options = Options(),
@@ -78,11 +80,11 @@ class TemplateController:
         self._policies = caches.policies.index(_by_hash)
         self._namesakes = caches.templates.index(lambda one: (_mark(one.metadata.key),))
         self._protected = (caches.sandboxes.index(_by_hash), caches.pods.index(_by_hash))
-        self.loop: Controller[Key] = Controller(NAME, self.reconcile, clock, metrics, story, limits, tracer)
+        self.loop: Controller[Key] = Controller(NAME, self.reconcile, clock, metrics, history, limits, tracer)
         self.loop.on(caches.templates, lambda one: self._concerned((one.metadata.key,)), reduce=_of_template)
         self.loop.on(caches.policies, lambda one: self._concerned(_templates_of(one)), reduce=_of_policy)
-        self.loop.on(caches.sandboxes, self._orphaned, reduce=_by_hash, priority=Priority.SECOND)
-        self.loop.on(caches.pods, self._orphaned, reduce=_by_hash, priority=Priority.SECOND)
+        self.loop.on(caches.sandboxes, self._orphaned, reduce=_by_hash, priority=Priority.BACKGROUND)
+        self.loop.on(caches.pods, self._orphaned, reduce=_by_hash, priority=Priority.BACKGROUND)
 
     async def reconcile(self, key: Key) -> Done:
         view = self.observe(key)
@@ -97,15 +99,15 @@ class TemplateController:
         return Done()
 
     def _wait(self, view: TemplateView) -> float | None:
-        """Seconds until the policy may be made again; None: it was not made before."""
+        """Seconds until the policy may be created again; None: it was not created before."""
         made = None if view.template is None else self._made.get(view.template.metadata.uid)
         if made is None or made.at is None:
             return None
         return made.at + made.delay(_MOMENT) - self._clock.monotonic()
 
     async def _confirmed(self, key: Key) -> TemplateView:
-        """The policy was made, and somebody deleted it. Perhaps another leader, who knows that the template is gone: the server is
-        asked. What is deleted again and again is made less and less often."""
+        """The policy was created, and somebody deleted it: perhaps another leader that knows that the template is gone. So the server is
+        asked first. A policy that keeps being deleted is created less and less often."""
         try:
             await self._writes.get(TEMPLATES, key.name, key.namespace)
         except NotFound:
@@ -123,7 +125,7 @@ class TemplateController:
         )
 
     def _rival(self, template: SandboxTemplate) -> str:
-        """An earlier template of the same hash, or one that is gone and has left a policy behind. Almost always none."""
+        """An earlier template whose name has the same hash, or a deleted one that has left its policy behind. Almost always none."""
         key = template.metadata.key
         earlier = [other for other in self._namesakes.get(_mark(key)) if _age(other) < _age(template)]
         if earlier:
@@ -164,11 +166,11 @@ class TemplateController:
             case PatchPolicy(name, patch):
                 await writes.patch(NETWORK_POLICIES, name, patch, namespace)
             case DeletePolicy(name, preconditions):
-                self._streak(key).end()  # by our own will
+                self._streak(key).end()  # we delete it ourselves
                 await writes.delete(NETWORK_POLICIES, name, namespace, preconditions=preconditions)
 
     def _streak(self, key: Key) -> Streak:
-        """Of a template that is gone already nobody keeps it."""
+        """The creates of a template's policy; not kept if the template is gone."""
         template = self._caches.templates.get(key)
         return Streak() if template is None else self._made.setdefault(template.metadata.uid, Streak())
 
@@ -182,8 +184,8 @@ class TemplateController:
             self._events.emit(TEMPLATES, view.template, Kind.WARNING, CONFLICT, plan.conflict)
 
     def _orphaned(self, obj: Object) -> Iterable[Key]:
-        """The templates that are gone while this may have been the last that their policy protects. While a template is there
-        nothing depends on how many sandboxes it has, and so nobody wakes."""
+        """Deleted templates whose policy may have protected this object last. While a template exists, nothing depends on the number
+        of its sandboxes, so nothing is woken."""
         for mark in _by_hash(obj):
             for policy in self._policies.get(mark):
                 for key in _templates_of(policy):
@@ -208,7 +210,7 @@ def _by_hash(obj: Object) -> tuple[tuple[str, str], ...]:
 
 
 def _templates_of(policy: NetworkPolicy) -> tuple[Key, ...]:
-    """Whose it is or, by its name, would be."""
+    """The template that the policy belongs to or, by its name, would belong to."""
     meta = policy.metadata
     names = {meta.annotations.get(labels.TEMPLATE_REF, ""), meta.name.removesuffix(SUFFIX)}
     return tuple(Key(meta.namespace, name) for name in sorted(names) if name and policy_name(name) == meta.name)

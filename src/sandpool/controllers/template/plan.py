@@ -1,4 +1,4 @@
-"""What a template needs next. Pure: no I/O, no clock, no logging."""
+"""Decides what a template needs next. Pure: no I/O, no clock, no logging."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ class TemplateView:
     name: str
     template: SandboxTemplate | None
     policy: NetworkPolicy | None = None
-    protected: bool = False  # a sandbox or a pod is there that the policy selects
+    protected: bool = False  # the policy selects an existing sandbox or pod
     rival: str = ""  # an earlier template whose name has the same hash, so that its policy selects the same pods
 
 
 @dataclass(frozen=True, slots=True)
 class PatchTemplate:
+    """Set the template's label."""
+
     patch: Patch
 
     def __str__(self) -> str:
@@ -36,6 +38,8 @@ class PatchTemplate:
 
 @dataclass(frozen=True, slots=True)
 class CreatePolicy:
+    """Create the NetworkPolicy."""
+
     body: dict[str, Any]
 
     def __str__(self) -> str:
@@ -44,6 +48,8 @@ class CreatePolicy:
 
 @dataclass(frozen=True, slots=True)
 class PatchPolicy:
+    """Repair the NetworkPolicy."""
+
     name: str
     patch: Patch
 
@@ -53,6 +59,8 @@ class PatchPolicy:
 
 @dataclass(frozen=True, slots=True)
 class DeletePolicy:
+    """Delete the NetworkPolicy."""
+
     name: str
     preconditions: Preconditions
 
@@ -65,8 +73,10 @@ Step = PatchTemplate | CreatePolicy | PatchPolicy | DeletePolicy
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """The steps for one template."""
+
     steps: tuple[Step, ...] = ()
-    conflict: str = ""  # a policy of the name is somebody else's: for an Event
+    conflict: str = ""  # why the policy cannot be created, for an Event
 
     @property
     def creates(self) -> bool:
@@ -82,7 +92,7 @@ def plan_template(view: TemplateView, options: Options) -> Plan:
     if template is None:
         return Plan() if policy is None else _after_the_template(view, policy, ours)
     if template.metadata.leaving:
-        # Its policy is freed now: once the template is gone, so would be what it owns.
+        # Its policy loses its owner now: otherwise it would be garbage-collected with the template.
         free = policy is not None and owned(policy.metadata, view.name)
         return Plan((_repair(policy, view.name, None),)) if free and policy is not None else Plan()
     if not template.spec.managed_network:
@@ -92,7 +102,7 @@ def plan_template(view: TemplateView, options: Options) -> Plan:
             return Plan(_label(template), _collision(view.name, view.rival))
         return Plan((CreatePolicy(policy_body(template, options)), *_label(template)))
     if not ours:
-        return Plan(_label(template), _told(view.name))
+        return Plan(_label(template), _foreign_policy(view.name))
     spec = policy_spec(view.name, template.spec, options)
     if marked(policy.metadata, view.name) and says(policy, spec):
         return Plan(_label(template))
@@ -100,7 +110,7 @@ def plan_template(view: TemplateView, options: Options) -> Plan:
 
 
 def _after_the_template(view: TemplateView, policy: NetworkPolicy, ours: bool) -> Plan:
-    """The policy of a template that is gone stays until nothing is left that it protects. Foreign ones stay anyway."""
+    """The policy of a deleted template stays until it protects nothing any more. Foreign policies are left alone."""
     if not ours or (view.protected and marked(policy.metadata, view.name)):
         return Plan()
     if view.protected:
@@ -119,8 +129,8 @@ def _label(template: SandboxTemplate | None) -> tuple[Step, ...]:
 
 
 def _repair(policy: NetworkPolicy, template: str, spec: dict[str, Any] | None) -> PatchPolicy:
-    """Back to what it should be. The spec is replaced as a whole: merging would leave foreign selectors in place. Of a
-    policy that changed meanwhile nothing is replaced: a revision that is given must be the present one."""
+    """Restores the policy. The spec is replaced as a whole: merging would leave foreign selectors in place. The patch is pinned to the
+    observed revision."""
     meta = policy.metadata
     operations: list[dict[str, Json]] = [
         {"op": "test", "path": "/metadata/uid", "value": str(meta.uid)},
@@ -159,7 +169,7 @@ def _collision(template: str, rival: str) -> str:
     )
 
 
-def _told(template: str) -> str:
+def _foreign_policy(template: str) -> str:
     name = policy_name(template)
     return (
         f"NetworkPolicy {name} is not this template's and is left alone, so no sandbox is made from {template}: delete it, or "

@@ -1,9 +1,9 @@
-"""The NetworkPolicy of a template: what it should say, when two say the same, and whose one is.
+"""The NetworkPolicy of a template: what it contains, when two are equal, and which policies are ours. Pure.
 
-A policy of ours has no owner. If the template owned it, deleting the template would take the walls away from sandboxes that still
-run; a finalizer would make the deletion hang instead. So it bears two marks (the hash as a label, the template's name as an
+A policy of ours has no owner. If the template owned it, deleting the template would remove the isolation of sandboxes that still
+run; a finalizer would make the deletion hang instead. So it carries two marks (the hash as a label, the template's name as an
 annotation), and is deleted when the template is gone and nothing that the policy selects is left. A policy that the
-template controls, as other implementations make it, counts as ours and is freed from its owner. All others are foreign.
+template controls, as other implementations make it, counts as ours and loses its owner. All others are foreign.
 """
 
 from __future__ import annotations

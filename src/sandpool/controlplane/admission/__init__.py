@@ -1,4 +1,4 @@
-"""What may be stored: structural schemas applied to objects. Pure: no store, no clock, no I/O.
+"""Decides what may be stored: applies structural schemas and the rules of each kind to objects.
 
-What may live here: validation, pruning, defaulting and the words that Kubernetes has for each failure.
+Validation, pruning, defaulting and the error messages of Kubernetes belong here. Pure: no store, no clock, no I/O.
 """

@@ -1,7 +1,7 @@
 """Decides whether an object may be stored, and in which form.
 
-The order is a server's: what cannot be decoded (400), what is unknown (400, if strict), and only then everything that is
-wrong at once (422).
+Errors come in the order of kube-apiserver: first what cannot be decoded (400), then unknown fields (400, if strict), then everything that is
+invalid, in one error (422).
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from typing import Any
 import msgspec
 
 from sandpool.controlplane.admission import causes, metadata
-from sandpool.controlplane.admission.compiled import Compiled, compiled, metadata_check
-from sandpool.controlplane.admission.findings import Enough, Findings
+from sandpool.controlplane.admission.causes import Enough, Findings
+from sandpool.controlplane.admission.kind_schemas import Compiled, compiled, metadata_check
 from sandpool.controlplane.admission.kinds.sandbox import check_scale, settle_rules
 from sandpool.kube.errors import ApiError, Cause
 from sandpool.model.resource import Resource
 
 
 class FieldValidation(StrEnum):
+    """The `fieldValidation` parameter: what happens to unknown fields."""
+
     IGNORE = "Ignore"
     WARN = "Warn"
     STRICT = "Strict"
 
 
 class Admitted(msgspec.Struct, frozen=True, gc=False):
-    """The object as it will be stored: pruned, defaulted, valid. Unchanged subtrees are the very same objects."""
+    """The object as it will be stored: pruned, defaulted, valid. Unchanged subtrees are the same Python objects as in the input."""
 
     body: dict[str, Any]
     warnings: tuple[str, ...] = ()
@@ -44,34 +46,34 @@ def admit(
 ) -> Admitted:
     """Prunes, defaults and validates `new`, which replaces `old` (None: it is created).
 
-    Unknown fields are dropped, warned about or refused as `validation` says (`strict decoding error: unknown field
-    "spec.foo"`, 400 BadRequest); anything else wrong raises Invalid with causes as Kubernetes words them. Subtrees that are the same
-    Python object in `old` and `new` were checked when `old` was stored and are not looked at again.
-    `new` and `old` are never changed in place. `patched`: `new` is the outcome of a patch, for which a server words what
-    it cannot decode differently (422, about the patch).
+    Unknown fields are dropped, warned about or refused, according to `validation` (`strict decoding error: unknown field
+    "spec.foo"`, 400 BadRequest); everything else raises Invalid with Kubernetes' causes. Subtrees that are the same
+    Python object in `old` and `new` were checked when `old` was stored and are not checked again.
+    `new` and `old` are never changed in place. `patched`: `new` is the result of a patch, for which a kube-apiserver has another
+    error if it cannot be decoded (422, about the patch).
 
-    Of a status update only the status is taken from `new`; of any other write to a kind with a status subresource the
-    status is what it was, and a new object has none but that of its kind. Uid, creation and deletion time and generation
-    are those of `old`, so a caller that wants to change them does so afterwards.
+    A status update takes only the status from `new`. Any other write to a kind with a status subresource keeps the old
+    status; a new object has only the status that its kind starts with. Uid, creation and deletion time and generation
+    are those of `old`, so a caller that wants to change them must do so afterwards.
     """
     kind = compiled(resource)
     if subresource == "status" and old is not None:
         return _admit_status(resource, kind, new, old, validation, patched)
     out = Findings("" if kind.custom else resource.kind)
-    said, body = _known_rest(kind, new, old)
-    settled = body is not None  # nothing is left to be said but about the metadata
+    cache_key, body = _known_rest(kind, new, old)
+    settled = body is not None  # found in the cache: only the metadata must be checked
     if body is None:
         body = new
         if old is None or not _only_metadata_differs(new, old):
             try:
                 body = kind.body(_with_its_status(resource, kind, new, old, out), old, None, "", out)
             except Enough:
-                raise _too_wrong(resource, new, out) from None
+                raise _too_wrong(resource, new, out, patched) from None
     old_meta = old["metadata"] if old is not None else None
     try:
         given, changed = _decoded_metadata(body.get("metadata"), old_meta, out)
     except Enough:
-        raise _too_wrong(resource, new, out) from None
+        raise _too_wrong(resource, new, out, patched) from None
     if out.undecodable or out.unknown:
         _stop_if_undecodable(resource, kind, new, out, validation, patched)
     if old_meta is None:
@@ -81,35 +83,36 @@ def admit(
     if meta is not body.get("metadata"):
         body = {**body, "metadata": meta}
     found += out.causes
-    if found or not settled:  # what is found elsewhere says whether rules were looked at
+    if found or not settled:  # with other errors, the result also says whether rules were evaluated
         body, found = _with_rules(resource, kind, body, new, old, found)
     unknown = _unknown_warnings(kind, out, validation) if out.unknown else ()
-    if found:  # what was read wrongly is told all the same; what would have been stored badly was not stored
+    if found:  # the error carries warnings about unknown fields, but no others
         raise causes.invalid_object(resource, meta.get("name", ""), found, unknown)
-    if said and not settled and not out.unknown and kind.approved is not None:
-        kind.approved.keep(said, body)
+    if cache_key and not settled and not out.unknown and kind.admitted is not None:
+        kind.admitted.keep(cache_key, body)
     warnings = out.warnings + unknown
     if kind.custom and "finalizers" in meta:
         warnings += tuple(metadata.finalizer_warnings(meta, old_meta))
     return Admitted(body, warnings)
 
 
-def _too_wrong(resource: Resource[Any], body: dict[str, Any], out: Findings) -> ApiError:
-    """What was found until nobody looked further."""
+def _too_wrong(resource: Resource[Any], body: dict[str, Any], out: Findings, patched: bool) -> ApiError:
+    """The error for an object with so many problems that the walk stopped."""
+    if out.undecodable:
+        return _undecodable(resource, body, out.undecodable, patched)
     meta = body.get("metadata")
     name = meta.get("name") if type(meta) is dict else ""
     return causes.invalid_object(resource, name if type(name) is str else "", list(out.causes), ())
 
 
 def _known_rest(kind: Compiled, new: dict[str, Any], old: dict[str, Any] | None) -> tuple[bytes, dict[str, Any] | None]:
-    """The object with a rest (all but the metadata) that was found good before, if there is such a one; and what a new
-    one is to be known by."""
-    if kind.approved is None:
+    """The key of a new object in the cache of admitted bodies, and the object with its cached admitted body, or None."""
+    if kind.admitted is None:
         return b"", None
     if old is not None:
         return b"", new if _only_metadata_differs(new, old) else None
-    said, known = kind.approved.find(new)
-    return said, None if known is None else {**known, "metadata": new.get("metadata")}
+    cache_key, known = kind.admitted.find(new)
+    return cache_key, None if known is None else {**known, "metadata": new.get("metadata")}
 
 
 def _admit_status(
@@ -129,7 +132,7 @@ def _admit_status(
         try:
             body["status"] = kind.status(status, before, None, "status", out)
         except Enough:
-            raise _too_wrong(resource, old, out) from None
+            raise _too_wrong(resource, new if out.undecodable else old, out, patched) from None
     else:
         del body["status"]
     warnings: tuple[str, ...] = ()
@@ -145,7 +148,7 @@ def _admit_status(
 
 
 def _only_metadata_differs(new: dict[str, Any], old: dict[str, Any]) -> bool:
-    """The most frequent write by far: labels, annotations, owners."""
+    """Whether only metadata changes (labels, annotations, owners), as in most writes."""
     for name, value in new.items():
         if value is not old.get(name, old) and name != "metadata":
             return False
@@ -155,7 +158,7 @@ def _only_metadata_differs(new: dict[str, Any], old: dict[str, Any]) -> bool:
 def _with_its_status(
     resource: Resource[Any], kind: Compiled, new: dict[str, Any], old: dict[str, Any] | None, out: Findings
 ) -> dict[str, Any]:
-    """`new` with the status that it may have: that of `old`. Of what it says instead only unknown fields are told."""
+    """`new` with the status of `old`. The status in `new` is only checked for unknown fields."""
     status = new.get("status")
     before = old.get("status") if old is not None else None
     if status is before or not resource.has_status or (old is None and kind.rules.keeps_status):
@@ -172,7 +175,7 @@ def _with_its_status(
 def _decoded_metadata(
     meta: Any, old_meta: dict[str, Any] | None, out: Findings
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The metadata as Go would read it, and the part of it that is not the very same as before."""
+    """The metadata as Go would decode it, and the part of it that is not the same Python object as before."""
     if meta is None:
         meta = {}
     before = old_meta or {}
@@ -183,7 +186,7 @@ def _decoded_metadata(
             return meta, changed
     known = len(out.unknown)
     checked = metadata_check()(changed, before, None, "metadata", out)
-    if len(out.unknown) > known:  # a server reads metadata first
+    if len(out.unknown) > known:  # a kube-apiserver decodes metadata first
         out.unknown[:] = out.unknown[known:] + out.unknown[:known]
     if type(checked) is dict and "ownerReferences" in checked and not out.undecodable:
         owners, warning = metadata.without_repeated_owners(checked["ownerReferences"])
@@ -207,8 +210,11 @@ def _stop_if_undecodable(
     if not why and out.unknown and validation is FieldValidation.STRICT:
         why = causes.strict(_unknown(kind, out))
     if why:
-        error: ApiError = causes.undecodable_patch(new, why) if patched else causes.undecodable(resource, why)
-        raise error
+        raise _undecodable(resource, new, why, patched)
+
+
+def _undecodable(resource: Resource[Any], new: dict[str, Any], why: str, patched: bool) -> ApiError:
+    return causes.undecodable_patch(new, why) if patched else causes.undecodable(resource, why)
 
 
 def _with_rules(
@@ -219,7 +225,7 @@ def _with_rules(
     old: dict[str, Any] | None,
     found: list[Cause],
 ) -> tuple[dict[str, Any], list[Cause]]:
-    """The body completed by the rules of the kind; what was found so far, and what the rules add to it."""
+    """Applies the rules of the kind: returns the completed body, and all causes found so far and by the rules."""
     if kind.rules.prepare is not None:
         body = kind.rules.prepare(body, old)
     if resource.scale is not None:
@@ -234,7 +240,7 @@ def _with_rules(
 
 def _unknown(kind: Compiled, out: Findings) -> list[str]:
     fields = out.unknown
-    if kind.custom:  # a server finds those in metadata first, and sorts the others
+    if kind.custom:  # a kube-apiserver reports those in metadata first, and sorts the others
         fields = [f for f in fields if f.startswith("metadata.")]
         fields += sorted(f for f in out.unknown if not f.startswith("metadata."))
     return [f'unknown field "{field}"' for field in fields]

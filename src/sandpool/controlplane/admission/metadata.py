@@ -1,27 +1,33 @@
-"""The rules for ObjectMeta, the same for every kind but for what a name may be.
+"""Validates ObjectMeta. The rules are the same for every kind, except for names.
 
-Of an update only what differs from the old metadata is looked at: labels that are the same Python object were checked
-when they were stored. System fields that a client may not change are put back silently where Kubernetes does so.
+An update is checked only where it differs from the old metadata: labels that are the same Python object were checked
+when they were stored. Where Kubernetes silently restores system fields that a client may not change, so do we.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from sandpool.controlplane.admission import causes
 from sandpool.controlplane.admission.kinds.rules import KindRules
-from sandpool.controlplane.admission.labels import check_labels
-from sandpool.controlplane.admission.namerules import annotation_key, generated_prefix, label_key
+from sandpool.controlplane.admission.name_rules import (
+    annotation_key,
+    check_labels,
+    generated_prefix,
+    is_label_key,
+    label_key,
+)
 from sandpool.kube.errors import Cause
 
 ANNOTATIONS_LIMIT = 256 * 1024
 _DROPPED_ON_CREATE = ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink")
 _IMMUTABLE = ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds")
 _COLLECTIONS = ("labels", "annotations", "finalizers", "ownerReferences")
-_TOLD_IN_FULL = 4
+_SHOWN_IN_FULL = 4
 _REPEATED = (
     ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject "
     "such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
@@ -34,7 +40,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def of_new(meta: Meta, namespaced: bool, rules: KindRules) -> tuple[Meta, list[Cause]]:
-    """The metadata with which an object is created, and what is wrong with it."""
+    """The metadata of a new object, and what is wrong with it."""
     rule = rules.name
     dropped: list[str] = []
     for part, value in meta.items():
@@ -61,9 +67,9 @@ def of_new(meta: Meta, namespaced: bool, rules: KindRules) -> tuple[Meta, list[C
 
 
 def of_update(meta: Meta, changed: Meta, old: Meta, rules: KindRules) -> tuple[Meta, list[Cause]]:
-    """The metadata after an update, and what is wrong with it. `changed` is what is another Python object than before.
+    """The metadata after an update, and what is wrong with it. `changed` has the fields that are not the same Python object as before.
 
-    A server looks at the metadata of an update more than once and says what it finds each time.
+    kube-apiserver checks the metadata of an update several times and reports its findings each time; so do we.
     """
     found: list[Cause] = []
     system, empty = not old.keys() <= meta.keys(), False
@@ -88,7 +94,7 @@ def of_update(meta: Meta, changed: Meta, old: Meta, rules: KindRules) -> tuple[M
 
 
 def _settled(meta: Meta, old: Meta) -> tuple[Meta, list[Cause]]:
-    """With what only the server decides taken from the old object, and what was to be changed but cannot be."""
+    """The metadata with system fields restored from the old object, and errors about immutable fields."""
     forced: list[str] = [name for name in ("creationTimestamp", "generation", "deletionTimestamp") if name in old]
     forced += [name for name in ("uid", "deletionGracePeriodSeconds") if name in old and name not in meta]
     dropped = ("managedFields", "selfLink", *(() if "generation" in old else ("generation",)))
@@ -99,24 +105,24 @@ def _settled(meta: Meta, old: Meta) -> tuple[Meta, list[Cause]]:
 
 
 def without_repeated_owners(owners: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
-    """Each owner once, and the warning about those that were there twice; the same list if none was."""
+    """The owners without duplicates, and a warning about them; the same list if there are none."""
     if len(owners) < 2:
         return owners, ""
-    unique: dict[bytes, dict[str, Any]] = {}  # by their bytes: there may be thousands
+    unique: dict[bytes, dict[str, Any]] = {}  # by their encoded bytes: there may be thousands
     repeated: dict[str, None] = {}
     for owner in owners:
-        said = _encode(owner)
-        if said in unique:
+        encoded = _encode(owner)
+        if encoded in unique:
             repeated[str(owner.get("uid", ""))] = None
         else:
-            unique[said] = owner
+            unique[encoded] = owner
     if len(unique) == len(owners):
         return owners, ""
     return list(unique.values()), _REPEATED + ", ".join(repeated)
 
 
 def finalizer_warnings(meta: Meta, old: Meta | None) -> list[str]:
-    """What a server advises about the finalizers that a write adds to a custom resource."""
+    """Warnings of a kube-apiserver about finalizers that a write adds to a custom resource."""
     finalizers = meta.get("finalizers")
     before = old.get("finalizers") if old else None
     if not finalizers or finalizers is before:
@@ -136,9 +142,9 @@ def _labels(labels: dict[str, str], old: dict[str, str] | None) -> list[Cause]:
 def _annotations(annotations: dict[str, str], old: dict[str, str] | None) -> list[Cause]:
     found: list[Cause] = []
     for key in annotations.keys() - old.keys() if old else annotations:
-        if annotation_key(key):
+        if not is_label_key(key.lower()):
             found += [causes.invalid("metadata.annotations", key, text) for text in annotation_key(key)]
-            if len(found) > causes.MOST_TOLD:
+            if len(found) > causes.MOST_REPORTED:
                 break
     if not annotations_fit(annotations):
         found.append(causes.too_long("metadata.annotations", ANNOTATIONS_LIMIT))
@@ -146,7 +152,7 @@ def _annotations(annotations: dict[str, str], old: dict[str, str] | None) -> lis
 
 
 def annotations_fit(annotations: dict[str, str]) -> bool:
-    # A character is at most four bytes and a key at most 317: count bytes only where it could matter.
+    # A character has at most four bytes and a key at most 317: below that bound, bytes need not be counted.
     size = sum(map(len, annotations.values())) * 4 + len(annotations) * 317
     if size <= ANNOTATIONS_LIMIT:
         return True
@@ -158,17 +164,19 @@ def _bytes(text: str) -> int:
 
 
 def _finalizers(finalizers: list[str], known: bool) -> list[Cause]:
-    found = [causes.invalid("metadata.finalizers", name, text) for name in finalizers for text in label_key(name)]
+    wrong = [name for name in finalizers if not is_label_key(name)][: causes.MOST_COLLECTED]
+    found = [causes.invalid("metadata.finalizers", name, text) for name in wrong for text in label_key(name)]
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         detail = "finalizer orphan and foregroundDeletion cannot be both set"
         found.append(causes.invalid("metadata.finalizers", finalizers, detail))
     if known:
         detail = "name is neither a standard finalizer name nor is it fully qualified"
-        found += [
+        unqualified = (
             causes.invalid(f"metadata.finalizers[{index}]", name, detail)
             for index, name in enumerate(finalizers)
             if "/" not in name and name not in _STANDARD_FINALIZERS
-        ]
+        )
+        found += islice(unqualified, causes.MOST_COLLECTED)
     return found
 
 
@@ -190,18 +198,20 @@ def _owners(owners: list[dict[str, Any]], old: list[dict[str, Any]] | None) -> l
             found += _owner(owner)
         if owner.get("controller"):
             name = f"{owner.get('kind', '')}/{owner.get('name', '')}"
-            if controller and len(found) < _TOLD_IN_FULL:  # each time the whole list is shown
+            if controller and len(found) < _SHOWN_IN_FULL:  # each message shows the whole list
                 detail = (
                     "Only one reference can have Controller set to true. "
                     f'Found "true" in references for {controller} and {name}'
                 )
                 found.append(causes.invalid("metadata.ownerReferences", [_as_go(each) for each in owners], detail))
             controller = controller or name
+        if len(found) > causes.MOST_REPORTED:
+            break
     return found
 
 
 def _as_go(owner: dict[str, Any]) -> dict[str, Any]:
-    """In the order of the Go struct, which is how a server shows it."""
+    """The fields in the order of the Go struct, as in the messages of a kube-apiserver."""
     order = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
     return {name: owner[name] for name in order if name in owner}
 

@@ -1,6 +1,6 @@
-"""The REST surface: HTTP in, objects out.
+"""The REST API of the API server, over HTTP/1.1.
 
-What may live here: routes, discovery, OpenAPI, tables, authentication, limits, TLS. The rules of objects are not here
-but in controlplane/objects. A request passes connection -> app -> request (what is asked) -> authenticate -> authorise -> dispatch ->
-handlers -> Objects, and its answer goes back through answer (whole or in pieces) or handlers/watch (a stream of events).
+Connections, authentication, authorization, routes, discovery, OpenAPI, tables and limits belong here; the semantics of objects do not (see
+controlplane/objects). A request passes connection -> app -> request -> auth -> dispatch -> handlers -> Objects, and its response goes back
+through response (whole or in pieces) or handlers/watch (a stream of events).
 """

@@ -1,7 +1,6 @@
-"""The application: every request passes here, and every error becomes a Status here.
+"""The request pipeline: parse_request -> authenticate -> authorize -> Seats -> Dispatcher -> handler -> Objects. Every error becomes a Status here.
 
-A request passes authenticate -> parse_request -> authorise -> Dispatcher -> handler -> Objects. Nothing that fails on the
-way leaves a trace in the answer beyond what Kubernetes would say.
+An unexpected failure is logged; the client sees no more of it than Kubernetes would say.
 """
 
 from __future__ import annotations
@@ -11,17 +10,15 @@ from logging import DEBUG, getLogger
 from time import perf_counter
 from typing import Final
 
-from sandpool.controlplane.apiserver.answer import of_error
-from sandpool.controlplane.apiserver.authenticate import Authenticator
-from sandpool.controlplane.apiserver.authorise import authorise, open_to_all
+from sandpool.controlplane.apiserver.auth import ADMIN, ANONYMOUS, Authenticator, authorize, is_public
 from sandpool.controlplane.apiserver.call import Call
 from sandpool.controlplane.apiserver.dispatch import Dispatcher
 from sandpool.controlplane.apiserver.exchange import Exchange
-from sandpool.controlplane.apiserver.identity import ADMIN, ANONYMOUS
+from sandpool.controlplane.apiserver.fairness import Seats
 from sandpool.controlplane.apiserver.limits import Memory
 from sandpool.controlplane.apiserver.request import parse_query, parse_request
+from sandpool.controlplane.apiserver.response import error_response
 from sandpool.controlplane.apiserver.routes import Routes
-from sandpool.controlplane.apiserver.seats import Seats
 from sandpool.kube.errors import ApiError, BadRequest, InternalError, Unavailable
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
@@ -30,13 +27,15 @@ log = logger(__name__)
 _logs = getLogger(__name__).isEnabledFor
 
 STREAMED: Final = frozenset({"attach", "exec", "log", "portforward"})
-"""What lasts as long as its user likes: how long says nothing about the server, so only the time until it begins counts."""
+"""Requests that last as long as the user wants: metrics count only the time until they begin."""
 BROKEN: Final = "Internal error occurred: the server's log says more"
 NO_MEMORY: Final = "the server is out of memory, please try again later"
 NO_MEMORY_RETRY: Final = 2  # seconds
 
 
 class App:
+    """Serves requests; see the module."""
+
     def __init__(
         self,
         routes: Routes,
@@ -54,7 +53,7 @@ class App:
         self._memory = memory
 
     async def serve(self, exchange: Exchange) -> None:
-        """From the request to the last byte of its answer. Its tenant has one seat less for as long, or until a stream begins."""
+        """Serves one request to the last byte of its response. It holds a seat of its tenant until then, or until a stream begins."""
         began = perf_counter()
         verb = resource = ""
         lasting = False
@@ -65,39 +64,39 @@ class App:
                 exchange.own(tenant)
             if not self._seats.enter(tenant):
                 await self._seats.wait(tenant)
-            exchange.seated = True
+            exchange.in_flight = True
             info = call.info
             verb = info.verb
-            if info.route is not None:  # only what is served is counted by name, so that nobody can invent labels
+            if info.route is not None:  # only served resources become labels, so that clients cannot invent them
                 resource = info.route.label
             lasting = verb == "watch" or info.subresource in STREAMED
-            reply = await self._handler(call)(call)
+            response = await self._handler(call)(call)
         except ApiError as error:
-            reply = of_error(error)
+            response = error_response(error)
         except RecursionError:
-            reply = of_error(BadRequest("the object is nested too deeply"))
+            response = error_response(BadRequest("the object is nested too deeply"))
         except asyncio.CancelledError:
-            reply = of_error(InternalError("the server stopped before the request was served"))
+            response = error_response(InternalError("the server stopped before the request was served"))
         except Exception as error:
-            reply = of_error(self._unexpected(error, exchange))
+            response = error_response(self._unexpected(error, exchange))
         if _logs(DEBUG):
-            log.debug("request", method=exchange.method, path=exchange.path, code=reply.status)
+            log.debug("request", method=exchange.method, path=exchange.path, code=response.status)
         if lasting:
-            exchange.seated = False
+            exchange.in_flight = False
             self._seats.leave(tenant)
-            self._metrics.served(verb, resource, reply.status, perf_counter() - began)
+            self._metrics.served(verb, resource, response.status, perf_counter() - began)
         try:
-            await reply.deliver(exchange)
-        except asyncio.CancelledError:  # the server stops, and has waited for long enough
+            await response.deliver(exchange)
+        except asyncio.CancelledError:  # the server stops, and its grace period is over
             exchange.abandon()
         except Exception as error:
             await self._give_up(error, exchange)
         finally:
-            if exchange.seated:
-                exchange.seated = False
+            if exchange.in_flight:
+                exchange.in_flight = False
                 self._seats.leave(tenant)
         if not lasting:
-            self._metrics.served(verb, resource, reply.status, perf_counter() - began)
+            self._metrics.served(verb, resource, response.status, perf_counter() - began)
 
     def _unexpected(self, error: Exception, exchange: Exchange) -> ApiError:
         if self._memory.noticed(error):
@@ -106,28 +105,28 @@ class App:
         return InternalError(BROKEN)
 
     async def _give_up(self, error: Exception, exchange: Exchange) -> None:
-        """To an answer that could not be completed: another one in its place, if nothing of it was sent."""
+        """A response could not be completed: sends an error instead, if nothing of it was sent."""
         if self._memory.noticed(error):
             try:
                 await _instead(Unavailable(NO_MEMORY, retry_after=NO_MEMORY_RETRY), exchange)
             except MemoryError:
-                exchange.abandon()  # the client sees a connection that was closed, and tries again
+                exchange.abandon()  # the client sees a closed connection and retries
             return
         log.error("an answer could not be completed", exc=error, method=exchange.method, path=exchange.path)
         await _instead(InternalError(BROKEN), exchange)
 
     def _call(self, exchange: Exchange) -> Call:
         path = exchange.path
-        if self._memory.short and not open_to_all(path):
+        if self._memory.short and not is_public(path):
             raise Unavailable(NO_MEMORY, retry_after=NO_MEMORY_RETRY)
         params = parse_query(exchange.query) if exchange.query else {}
         info = parse_request(exchange.method, path, params, self._routes)
         token = exchange.header.get(b"authorization")
-        if token is None and open_to_all(path):
+        if token is None and is_public(path):
             return Call(info, ANONYMOUS, params, exchange)
         user = self._authenticate(token)
-        if user is not ADMIN:  # who may do everything
-            authorise(user, info)
+        if user is not ADMIN:  # the admin may do everything
+            authorize(user, info)
         return Call(info, user, params, exchange)
 
 
@@ -135,4 +134,4 @@ async def _instead(error: ApiError, exchange: Exchange) -> None:
     if exchange.begun:
         exchange.abandon()
     else:
-        await of_error(error).deliver(exchange)
+        await error_response(error).deliver(exchange)

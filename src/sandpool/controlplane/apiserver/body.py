@@ -1,4 +1,4 @@
-"""Request bodies: decoded within their depth, refused in Kubernetes' words."""
+"""Decodes request bodies (JSON, YAML, protobuf) within bounds of depth and size, and refuses bad ones with Kubernetes' messages."""
 
 from __future__ import annotations
 
@@ -7,46 +7,46 @@ from typing import Any, Final
 
 import msgspec
 
-from sandpool.controlplane.apiserver.malformed import complaint
-from sandpool.controlplane.apiserver.manifest import YamlError, from_yaml
-from sandpool.controlplane.apiserver.protobuf.decode import MEDIA_TYPE as PROTOBUF_TYPE
-from sandpool.controlplane.apiserver.protobuf.decode import from_protobuf
-from sandpool.controlplane.apiserver.protobuf.wire import WireError
+from sandpool.controlplane.apiserver.json_text import complaint
+from sandpool.controlplane.apiserver.protobuf_body import MEDIA_TYPE as PROTOBUF_TYPE
+from sandpool.controlplane.apiserver.protobuf_body import from_protobuf
+from sandpool.controlplane.apiserver.yaml_body import YamlError, from_yaml
 from sandpool.kube.errors import BadRequest, RequestTooLarge, UnsupportedMedia
+from sandpool.wire.protobuf import ProtobufError
 
-_DECODE: Final = msgspec.json.Decoder().decode
+decode_json: Final = msgspec.json.Decoder().decode
 JSON_TYPES: Final = frozenset({"", "application/json"})
 YAML_TYPE: Final = "application/yaml"
 MOST_VALUES: Final = 50_000
-"""Of one body. What is done with it costs by their number, up to ten microseconds for each, and a body has room for a million."""
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)  # the last may have no end: never looked for twice
+"""The most values in one body. Each costs up to ten microseconds, and a million would fit into the size limit."""
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)  # also an unterminated one: linear time
 SHOWN: Final = 30
-EXPLAINED: Final = 32 * 1024  # bytes: what is wrong with a longer text takes long to find out
+EXPLAINED: Final = 32 * 1024  # bytes: finding the error in a longer text would take too long
 
 
 class Malformed(Exception):
-    """Not a JSON document; the text says what Go's decoder would."""
+    """The body is not JSON; the message is that of Go's decoder."""
 
 
 def decode(body: bytes, depth: int) -> Any:
-    """A JSON value; Malformed if it is none or is nested deeper than allowed, RequestTooLarge if it has too many values."""
+    """Decodes JSON. Raises Malformed if it is invalid or nested too deeply, RequestTooLarge if it has too many values."""
     if len(body) > MOST_VALUES and _values(body) > MOST_VALUES:
         raise RequestTooLarge(f"Request entity too large: limit is {MOST_VALUES} values")
     try:
-        value = _DECODE(body)
+        value = decode_json(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        words = complaint(body) if len(body) <= EXPLAINED else ""
-        raise Malformed(words or str(error)) from None
+        message = complaint(body) if len(body) <= EXPLAINED else ""
+        raise Malformed(message or str(error)) from None
     except RecursionError:
         raise Malformed("exceeded max depth") from None
-    # Counting brackets is an upper bound of the depth and costs next to nothing.
+    # The number of brackets is an upper bound of the depth, and cheap to count.
     if body.count(b"{") + body.count(b"[") > depth and isinstance(value, dict | list) and _deeper(value, depth):
         raise Malformed("exceeded max depth")
     return value
 
 
 def _values(body: bytes) -> int:
-    """About how many values a JSON text has, without reading it: what decoding would make of a million costs a second."""
+    """Estimates how many values a JSON text has, without decoding it: decoding a million values takes a second."""
     if _counted(body) <= MOST_VALUES:
         return 0
     texts = (body.count(b'"') - body.count(b'\\"')) // 2
@@ -70,7 +70,7 @@ def _deeper(value: Any, depth: int) -> bool:
 
 
 def decode_object(body: bytes, media: str, kind: str, depth: int) -> dict[str, Any]:
-    """The object that a POST or PUT carries, as yet unchecked."""
+    """The object in the body of a POST or PUT, not yet validated."""
     try:
         value = decode(body, depth) if media in JSON_TYPES else decode_media(body, media, depth)
     except Malformed as error:
@@ -84,7 +84,7 @@ def decode_object(body: bytes, media: str, kind: str, depth: int) -> dict[str, A
 
 
 def decode_media(body: bytes, media: str, depth: int) -> Any:
-    """A value in any of the formats that are read; Malformed, or UnsupportedMedia for a format that is not."""
+    """Decodes a body in any supported format. Raises Malformed, or UnsupportedMedia for another format."""
     if media in JSON_TYPES:
         return decode(body, depth)
     try:
@@ -92,7 +92,7 @@ def decode_media(body: bytes, media: str, depth: int) -> Any:
             return decode(from_yaml(body), depth)
         if media == PROTOBUF_TYPE:
             return from_protobuf(body)
-    except (YamlError, WireError, UnicodeDecodeError, msgspec.DecodeError) as error:
+    except (YamlError, ProtobufError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise Malformed(str(error)) from None
     raise UnsupportedMedia(
         "the body of the request was in an unknown format - accepted media types include: "
@@ -113,7 +113,7 @@ def _shown(body: bytes) -> str:
 
 
 def go_type(value: Any) -> str:
-    """What Go's decoder calls a JSON value that it did not expect."""
+    """The name that Go's decoder uses for the type of an unexpected JSON value."""
     if isinstance(value, bool):
         return "bool"
     names = {str: "string", int: "number", float: "number", list: "array", dict: "object", type(None): "null"}

@@ -1,4 +1,4 @@
-"""One request on its way through the server: what was asked, by whom, and how to read the rest of it."""
+"""One authenticated request, as handlers get it: its target, its user, and the exchange for its body and response."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from sandpool.controlplane.apiserver.auth import User
 from sandpool.controlplane.apiserver.exchange import Exchange
-from sandpool.controlplane.apiserver.identity import User
 from sandpool.controlplane.apiserver.negotiate import Form, form_of, media_type
 from sandpool.controlplane.apiserver.request import Params, RequestInfo
 from sandpool.controlplane.apiserver.routes import Route
@@ -15,6 +15,8 @@ from sandpool.model.resource import Resource
 
 
 class Call(msgspec.Struct, frozen=True):
+    """One authenticated request; see the module."""
+
     info: RequestInfo
     user: User
     params: Params
@@ -22,7 +24,7 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def headers(self) -> dict[bytes, bytes]:
-        """By name; of one that is repeated the last."""
+        """Headers by name; a repeated header has its last value."""
         return self.exchange.header
 
     @property
@@ -39,7 +41,7 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def namespace(self) -> str:
-        """Of the object asked for: none for kinds that have none, also where the path reads like one."""
+        """The namespace of the object; empty for cluster-scoped kinds, even if the path seems to name one."""
         route = self.info.route
         assert route is not None
         return self.info.namespace if route.resource.namespaced else ""

@@ -1,6 +1,6 @@
-"""Which form an answer takes: the objects as JSON, or JSON as a Table or as bare metadata. Pure.
+"""Content negotiation: an object as JSON, as a Table or as PartialObjectMetadata, by the Accept header. Pure.
 
-Protobuf is never answered. Clients name it first and JSON second, so what matters is the first entry that can be served.
+Responses are never protobuf. Clients name protobuf first and JSON second, so the first entry that can be served counts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from sandpool.kube.errors import NotAcceptable
 
 
 class Form(Enum):
+    """The form of objects in a response."""
+
     OBJECT = "object"
     TABLE = "Table"
     PARTIAL = "PartialObjectMetadata"
@@ -20,7 +22,7 @@ class Form(Enum):
 
 
 class Media:
-    """One entry of an Accept header: a media type, its parameters and how much it is wanted."""
+    """One entry of an Accept header: a media type, its parameters and its quality."""
 
     __slots__ = ("parameters", "quality", "type")
 
@@ -45,13 +47,13 @@ ACCEPTED: Final = "application/json"
 
 
 def wanted(accept: bytes) -> list[Media]:
-    """The entries of an Accept header, most wanted first; among equals in the order given."""
+    """The entries of an Accept header, by quality; among equals in the order given."""
     entries = [Media(part) for part in accept.decode("latin-1").split(",")]
     return sorted((entry for entry in entries if entry.quality > 0), key=lambda entry: -entry.quality)
 
 
 def form_of(accept: bytes | None) -> Form:
-    """How objects are to be answered; raises NotAcceptable."""
+    """The form in which the client wants objects. Raises NotAcceptable."""
     return Form.OBJECT if accept in _PLAIN else _negotiated(accept or b"")
 
 
@@ -80,6 +82,6 @@ def not_acceptable() -> NotAcceptable:
 
 def media_type(header: bytes | None) -> str:
     """The bare media type of a Content-Type header, without its parameters."""
-    if header == b"application/json":  # nearly always
+    if header == b"application/json":  # the usual case
         return "application/json"
     return header.partition(b";")[0].strip().lower().decode("latin-1") if header else ""

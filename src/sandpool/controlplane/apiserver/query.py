@@ -1,4 +1,4 @@
-"""Options of a request, read off its query and, for deletes, its body. Bad values are refused in Kubernetes' words. Pure."""
+"""Options of a request, parsed from its query and, for deletes, its body. Bad values are refused with Kubernetes' messages. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INT64: Final = 2**63
 
 
 def write_options(params: Params, kind: str, tenant: str = OPERATOR) -> WriteOptions:
-    """`kind` is CreateOptions, UpdateOptions or PatchOptions: what a refusal names."""
+    """The options of a write. `kind` is CreateOptions, UpdateOptions or PatchOptions, for error messages."""
     if not params:
         return WriteOptions(tenant=tenant) if tenant else _PLAIN_WRITE
     dry_run = _dry_run(params.get("dryRun"), kind)
@@ -90,7 +90,7 @@ def revision(params: Params, refusal: str = "invalid resource version: ") -> Rev
 def list_query(params: Params) -> ListQuery:
     if not params:
         return _PLAIN_LIST
-    integer(params, "timeoutSeconds")  # looked at only to refuse nonsense: lists never wait
+    integer(params, "timeoutSeconds")  # only validated: lists never wait
     limit = integer(params, "limit") or 0
     match = params.get("resourceVersionMatch", "")
     after = params.get("continue", "")
@@ -155,17 +155,17 @@ def _forbidden(why: str, field: str = "resourceVersionMatch") -> Cause:
 def _refuse(causes: list[Cause]) -> None:
     if not causes:
         return
-    words = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
-    words = f"[{words}]" if len(causes) > 1 else words
+    message = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
+    message = f"[{message}]" if len(causes) > 1 else message
     raise Invalid(
-        f'ListOptions.meta.k8s.io "" is invalid: {words}',
+        f'ListOptions.meta.k8s.io "" is invalid: {message}',
         causes=tuple(causes),
         details={"group": "meta.k8s.io", "kind": "ListOptions"},
     )
 
 
 def delete_options(params: Params, body: dict[str, Any] | None) -> DeleteOptions:
-    """From the body if there is one, as Kubernetes does; else from the query."""
+    """The options of a delete: from the body if there is one, else from the query, as in Kubernetes."""
     if body:
         return _from_body(body)
     if not params:
@@ -192,7 +192,7 @@ def _from_body(body: dict[str, Any]) -> DeleteOptions:
     uid, at = _typed(conditions, "uid", str), _typed(conditions, "resourceVersion", str)
     preconditions = None
     if uid is not None or at is not None:
-        # A revision that cannot exist matches nothing, so it is a conflict like any other.
+        # -1 stands for a revision that cannot exist: it matches nothing, so the delete conflicts.
         number = None if at is None else Revision(int(at) if at.isascii() and at.isdigit() and len(at) < 20 else -1)
         preconditions = Preconditions(Uid(uid) if uid is not None else None, number)
     return _delete(

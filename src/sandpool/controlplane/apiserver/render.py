@@ -1,4 +1,4 @@
-"""Stored bytes into answers: joined for lists and events, decoded only where a Table is asked for."""
+"""Makes response bodies from stored bytes: joins them for lists and events, and decodes only for a Table or PartialObjectMetadata."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from sandpool.controlplane.apiserver.answer import PIECE
 from sandpool.controlplane.apiserver.negotiate import Form
 from sandpool.controlplane.apiserver.request import Params, truth
+from sandpool.controlplane.apiserver.response import PIECE
 from sandpool.controlplane.apiserver.tables.table import Table, table_of
 from sandpool.controlplane.objects.options import Listed
 from sandpool.controlplane.store.record import Record
@@ -25,7 +25,7 @@ class _Partial(msgspec.Struct, gc=False):
 
 _PARTIAL: Final = msgspec.json.Decoder(_Partial)
 _PARTIAL_HEAD: Final = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":'
-ROWS: Final = 200  # table rows made before others get their turn
+ROWS: Final = 200  # table rows between two turns
 
 
 def partial(value: bytes) -> bytes:
@@ -34,7 +34,7 @@ def partial(value: bytes) -> bytes:
 
 
 def one(value: bytes, form: Form, resource: Resource[Any], params: Params, now: Callable[[], datetime]) -> bytes:
-    """A single object in the form asked for."""
+    """A single object in the requested form."""
     if form is Form.TABLE:
         table = table_of(resource, params)
         value = table.whole([value], now())
@@ -60,7 +60,7 @@ def list_head(kind: str, api_version: str, listed: Listed) -> bytes:
 
 
 class ListParts:
-    """A list as head, items and tail, for whole answers and for pieces."""
+    """A list as head, items and tail, for whole responses and for streamed ones."""
 
     def __init__(
         self, head: bytes, item: Callable[[Record], bytes] | None, records: Sequence[Record], batch: int
@@ -72,7 +72,7 @@ class ListParts:
 
     @property
     def size(self) -> int:
-        """About how long it will be."""
+        """Its approximate length in bytes."""
         return len(self._head) + sum([len(record.value) for record in self._records])
 
     def whole(self) -> bytes:
@@ -113,7 +113,7 @@ class ListParts:
 
 
 def _portions(items: list[bytes]) -> list[bytes]:
-    """Items as they follow each other: all in one, unless they are large."""
+    """Items joined by commas: all in one piece, unless they are large."""
     return [] if not items else [b",".join(items)] if sum(map(len, items)) <= PIECE else items
 
 
@@ -134,7 +134,7 @@ def list_parts(listed: Listed, form: Form, resource: Resource[Any], params: Para
 def event_shape(
     form: Form, resource: Resource[Any], params: Params, now: Callable[[], datetime]
 ) -> Callable[[bytes], bytes] | None:
-    """How the object of a watch event is shown; None: as it is stored."""
+    """A function that converts the object of a watch event to the requested form; None: the stored bytes are sent."""
     if form is Form.OBJECT:
         return None
     if form is Form.TABLE:

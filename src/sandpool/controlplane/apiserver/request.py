@@ -1,7 +1,7 @@
-"""What a request asks for, read off its method, path and query. Pure.
+"""Parses method, path and query of a request into a RequestInfo. Pure.
 
-The words are those of Kubernetes' RequestInfo: verb, group, version, namespace, resource, name, subresource. Paths that are
-no resource keep only the verb and the path.
+The fields are those of Kubernetes' RequestInfo: verb, group, version, namespace, resource, name, subresource. Paths that are not resources keep
+only the verb and the path.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ import msgspec
 from sandpool.controlplane.apiserver.routes import Review, Route, Routes
 
 Params = dict[str, str]
-"""Query parameters; of a repeated one the first counts, as it does for Kubernetes."""
+"""Query parameters. A repeated parameter has its first value, as in Kubernetes."""
 
 _VERBS: Final = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 _NOTHING: Final[dict[str, Route]] = {}
 
-STORIES: Final = "/sandpool/stories"
+HISTORY_ROOT: Final = "/sandpool/stories"
 
 
 class RequestInfo(msgspec.Struct, frozen=True, gc=False):
+    """The target of a request. A path that is not a resource has only `verb` and `path`."""
+
     verb: str
     path: str
     group: str = ""
@@ -41,18 +43,20 @@ class RequestInfo(msgspec.Struct, frozen=True, gc=False):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
-class StoryPath(NamedTuple):
+class HistoryPath(NamedTuple):
+    """The object whose reconcile history a path names."""
+
     namespace: str
     controller: str
     name: str
 
 
-def story_of(path: str) -> StoryPath | None:
-    """Whose story a path asks for: `/sandpool/stories/NAMESPACE/CONTROLLER/NAME`."""
-    if not path.startswith(STORIES + "/"):
+def history_path(path: str) -> HistoryPath | None:
+    """Parses the path of a reconcile history: `/sandpool/stories/NAMESPACE/CONTROLLER/NAME`."""
+    if not path.startswith(HISTORY_ROOT + "/"):
         return None
-    parts = path[len(STORIES) + 1 :].split("/")
-    return StoryPath(*parts) if len(parts) == 3 and all(parts) else None
+    parts = path[len(HISTORY_ROOT) + 1 :].split("/")
+    return HistoryPath(*parts) if len(parts) == 3 and all(parts) else None
 
 
 def parse_query(raw: bytes) -> Params:
@@ -71,7 +75,7 @@ def _plain(text: str) -> str:
 
 
 def truth(params: Params, name: str) -> bool:
-    """A boolean parameter as Kubernetes reads it: present and not plainly false, so `watch`, `watch=1`, `watch=True`."""
+    """A boolean parameter as Kubernetes parses it: true if present and not false, so `watch`, `watch=1`, `watch=True`."""
     value = params.get(name)
     return value is not None and value != "0" and value.lower() != "false"
 
@@ -122,14 +126,14 @@ def _of_namespace(version: str, word: str, routes: Routes) -> bool:
 
 
 def _well_placed(route: Route, within: bool, namespace: str, name: str) -> bool:
-    """Namespaced kinds have their objects inside a namespace and may be listed across all; others are never inside one."""
+    """Whether the path fits the scope: namespaced objects are inside a namespace and may be listed across all; others never are."""
     if within:
         return route.resource.namespaced and namespace != ""
     return not route.resource.namespaced or not name
 
 
 def _precise(verb: str, params: Params) -> str:
-    """The verb for many."""
+    """The verb for a collection: list, watch or deletecollection."""
     if verb == "get":
         return "watch" if params and truth(params, "watch") else "list"
     return "deletecollection" if verb == "delete" else verb

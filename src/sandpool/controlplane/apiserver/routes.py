@@ -1,6 +1,6 @@
-"""What is served where: kinds by group, version and plural, and the subresources of each. Built once, read by all.
+"""The routing table: kinds by group, version and plural, and the subresources of each. Built once, read by all.
 
-Discovery, OpenAPI and the request path all read this table, so that what is published is what is served.
+Discovery, OpenAPI and request parsing all read this table, so that what is published is what is served.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ _STREAM = ("create", "get")
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
+    """One subresource of a kind."""
+
     name: str
     verbs: tuple[str, ...]
-    kind: str = ""  # "": the kind that it belongs to
-    group: str = ""  # of `kind`; with no version: the group of the owner
+    kind: str = ""  # "": the kind of the resource itself
+    group: str = ""  # of `kind`; without a version: the group of the resource itself
     version: str = ""
 
 
@@ -32,11 +34,11 @@ class Route:
     """One kind and where it is served."""
 
     resource: Resource[Any]
-    custom: bool  # ours: served as a cluster serves kinds from CRDs, whose answers to odd requests differ
+    custom: bool  # one of ours: served like a kind from a CRD, whose errors differ from those of built-in kinds
     verbs: tuple[str, ...]
     subresources: dict[str, Subresource]
-    measured: bool = False  # made when asked for, and never stored
-    label: str = field(init=False)  # what its requests are counted under
+    measured: bool = False  # computed on request and never stored
+    label: str = field(init=False)  # the label of its requests in metrics
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", self.resource.group_resource)
@@ -44,7 +46,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A question that is asked by POST and never stored."""
+    """A review resource: a POST gets an answer, and nothing is stored."""
 
     group: str
     version: str
@@ -87,13 +89,13 @@ def _subresources(resource: Resource[Any]) -> dict[str, Subresource]:
 
 
 def _route(resource: Resource[Any]) -> Route:
-    # A cluster does not delete all of its namespaces at one request.
+    # As in Kubernetes, namespaces have no deletecollection.
     verbs = tuple(v for v in COLLECTION_VERBS if not (resource == NAMESPACES and v == "deletecollection"))
     return Route(resource, resource in OURS, verbs, _subresources(resource))
 
 
 class Routes:
-    """The table. `groups` keeps the order of the kinds: that is the order of discovery."""
+    """The table. `groups` keeps the order of the kinds, which is the order of discovery."""
 
     def __init__(self, kinds: Iterable[Resource[Any]] = ALL, measured: Iterable[Resource[Any]] = ()) -> None:
         self.kinds: dict[tuple[str, str], dict[str, Route]] = {}

@@ -1,4 +1,4 @@
-"""The API server as a whole: built from Objects and Access, started on a port, stopped in order."""
+"""The API server as a whole: builds it from Objects and Access, starts it on a port, and stops it gracefully."""
 
 from __future__ import annotations
 
@@ -15,26 +15,23 @@ from email.utils import formatdate
 from sandpool.base.tls_listener import TlsListener
 from sandpool.controlplane.apiserver.access.directory import Access
 from sandpool.controlplane.apiserver.app import App
-from sandpool.controlplane.apiserver.authenticate import Authenticator
-from sandpool.controlplane.apiserver.connection import Connection, House
-from sandpool.controlplane.apiserver.discovery.pages import Discovery
+from sandpool.controlplane.apiserver.auth import Authenticator
+from sandpool.controlplane.apiserver.connection import Connection, ServerState
+from sandpool.controlplane.apiserver.discovery import Discovery
 from sandpool.controlplane.apiserver.dispatch import Dispatcher
-from sandpool.controlplane.apiserver.handlers.public import Action, Check, Public
+from sandpool.controlplane.apiserver.fairness import ConnectionOwners, ResponseBudget, Seats
+from sandpool.controlplane.apiserver.handlers.delete import Deletes
+from sandpool.controlplane.apiserver.handlers.public import Action, Check, HistoryPages, HistorySource, Public
 from sandpool.controlplane.apiserver.handlers.read import Reads
-from sandpool.controlplane.apiserver.handlers.remove import Removals
 from sandpool.controlplane.apiserver.handlers.reviews import Reviews
 from sandpool.controlplane.apiserver.handlers.runtime import NoRuntime, Runtime
-from sandpool.controlplane.apiserver.handlers.stories import Stories, StoryPages
 from sandpool.controlplane.apiserver.handlers.token_request import TokenRequests
 from sandpool.controlplane.apiserver.handlers.usage import UsagePages
 from sandpool.controlplane.apiserver.handlers.watch import Watches
 from sandpool.controlplane.apiserver.handlers.write import Writes
 from sandpool.controlplane.apiserver.limits import Limits, Memory, PlentyOfMemory
-from sandpool.controlplane.apiserver.openapi.pages import OpenApi
-from sandpool.controlplane.apiserver.owners import Owners
+from sandpool.controlplane.apiserver.openapi.document import OpenApi
 from sandpool.controlplane.apiserver.routes import Routes
-from sandpool.controlplane.apiserver.seats import Seats
-from sandpool.controlplane.apiserver.sending import Sending
 from sandpool.controlplane.objects.objects import Objects
 from sandpool.model.usage import MEASURED, Usage
 from sandpool.telemetry.log import logger
@@ -43,11 +40,11 @@ from sandpool.telemetry.metrics import Metrics
 log = logger(__name__)
 
 SWEEP = 1.0
-"""Seconds between looks at all connections, unless a limit is shorter; also how fresh the Date header is."""
+"""Seconds between sweeps over all connections, unless a limit is shorter. A sweep also refreshes the Date header."""
 
 
-GOODBYE = 0.5
-"""Seconds that connections have to end properly, once nothing is sent on them any more."""
+CLOSING = 0.5
+"""Seconds for connections to close after their last response."""
 
 
 def _now() -> datetime:
@@ -56,17 +53,19 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    host: str = "127.0.0.1"  # anything but loopback makes it reachable for others
-    port: int = 0  # 0: a free one
+    """Options of an API server."""
+
+    host: str = "127.0.0.1"  # any address except loopback makes it reachable from other machines
+    port: int = 0  # 0: any free port
     limits: Limits = field(default_factory=Limits)
     now: Callable[[], datetime] = _now
     dice: Callable[[], float] = random.random
     new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
-    checks: dict[str, Check] = field(default_factory=dict)  # what readyz asks, by name
-    actions: dict[str, Action] = field(default_factory=dict)  # what the admin may POST to, by path
-    usage: Usage | None = None  # what pods use; None: nobody measures here, and metrics.k8s.io is not served
+    checks: dict[str, Check] = field(default_factory=dict)  # the checks of readyz, by name
+    actions: dict[str, Action] = field(default_factory=dict)  # actions by path, which the admin may POST to
+    usage: Usage | None = None  # usage of pods; None: not measured, and metrics.k8s.io is not served
     memory: Memory = field(default_factory=PlentyOfMemory)
-    stories: Stories | None = None  # what is remembered of an object, as Story.of; None: nothing is remembered here
+    history: HistorySource | None = None  # reconcile history by key; None: no controllers run here
 
 
 class ApiServer:
@@ -86,16 +85,16 @@ class ApiServer:
         self._objects = objects
         self._metrics = metrics or Metrics()
         self._runtime = runtime or NoRuntime()
-        self._house: House
+        self.state: ServerState
         self._listener: TlsListener | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self._sending = Sending(options.limits)
+        self._sending = ResponseBudget(options.limits)
         self._watches = Watches(objects, options.limits, self._metrics, self._sending, options.now, options.dice)
-        self._owners = Owners(options.limits)
-        self._seats = Seats(options.limits.requests, self._owners.make_room)
+        self._owners = ConnectionOwners(options.limits)
+        self.seats = Seats(options.limits.requests, self._owners.make_room)
         self._metrics.shares |= {
             "connections": self._owners.shares,
-            "requests": self._seats.shares,
+            "requests": self.seats.shares,
             "watches": self._watches.shares,
             "unsent_bytes": self._sending.unsent,
             "snapshot_bytes": self._sending.snapshots,
@@ -111,18 +110,18 @@ class ApiServer:
         return f"https://{shown}:{self.port}"
 
     async def start(self) -> None:
-        """Binds and serves. OSError if the address cannot be had."""
+        """Binds and serves. OSError if the address cannot be bound."""
         listener = _listen(self._options.host, self._options.port)
         self.port = listener.getsockname()[1]
         loop = asyncio.get_running_loop()
-        house = self._house = House(
+        state = self.state = ServerState(
             self._app().serve, self._options.limits, self._owners, self._sending, self._empty.set, loop
         )
         limits = self._options.limits
         self._listener = TlsListener(
             listener,
             self._access.tls(),
-            lambda: Connection(house),
+            lambda: Connection(state),
             handshakes=limits.handshakes,
             handshake_timeout=limits.handshake,
             expected=self._options.memory.noticed,
@@ -141,7 +140,7 @@ class ApiServer:
             self._metrics,
             checks,
             options.actions,
-            StoryPages(options.stories),
+            HistoryPages(options.history),
             limits,
         )
         dispatcher = Dispatcher(
@@ -149,7 +148,7 @@ class ApiServer:
             objects,
             Reads(objects, self._sending, options.now),
             Writes(objects, limits, options.now),
-            Removals(objects, limits, self._sending, options.now),
+            Deletes(objects, limits, self._sending, options.now),
             self._watches,
             Reviews(limits, options.now),
             TokenRequests(objects, limits, self._access.signing_key, options.now, options.new_id),
@@ -160,14 +159,14 @@ class ApiServer:
         authenticator = Authenticator(
             self._access.admin_token, self._access.signing_key, objects, lambda: options.now().timestamp()
         )
-        return App(routes, authenticator, dispatcher, self._seats, self._metrics, options.memory)
+        return App(routes, authenticator, dispatcher, self.seats, self._metrics, options.memory)
 
     def _sweep(self) -> None:
-        """Again and again: a fresh Date header, and an end to connections that take too long."""
-        self._house.date = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode()
+        """Repeats: refreshes the Date header and ends connections that exceed their time limits."""
+        self.state.date = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode()
         loop = asyncio.get_running_loop()
         now = loop.time()
-        for connection in list(self._house.connections):
+        for connection in list(self.state.connections):
             connection.sweep(now)
         limits = self._options.limits
         self._sweeper = loop.call_later(min(SWEEP, limits.arrival / 2, limits.stalled / 2), self._sweep)
@@ -177,13 +176,13 @@ class ApiServer:
         if self._listener is None:
             return
         self._stopping = True
-        self._house.closing = True
+        self.state.closing = True
         self._listener.close()
         self._watches.end_all()
-        for connection in list(self._house.connections):
+        for connection in list(self.state.connections):
             connection.shutdown()
-        self._house.begin_all()
-        tasks = set(self._house.tasks)
+        self.state.begin_all()
+        tasks = set(self.state.tasks)
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=self._options.limits.graceful)
             for task in late:
@@ -198,21 +197,22 @@ class ApiServer:
         self._listener = None
 
     async def _disconnect(self) -> None:
-        """Lets closing connections say goodbye for a moment, then cuts them."""
-        if self._house.connections:
+        """Waits a moment for closing connections, then aborts them."""
+        if self.state.connections:
             self._empty.clear()
             try:
-                async with asyncio.timeout(GOODBYE):
+                async with asyncio.timeout(CLOSING):
                     await self._empty.wait()
             except TimeoutError:
-                for connection in list(self._house.connections):
+                for connection in list(self.state.connections):
                     connection.transport.abort()
                 await asyncio.sleep(0)
 
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # without it asyncio leaves Nagle on
+    # asyncio sets TCP_NODELAY only if the protocol is given.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))

@@ -1,7 +1,7 @@
-"""Writes to the store, acknowledged: nothing is told before what it was derived from is durable.
+"""Writes to the store, and waits until the state that a response was derived from is durable.
 
-Decisions build on the newest state, which may still be on its way to disk. Whoever stops waiting does not undo what was
-decided. The store's own troubles become answers: 503.
+Decisions are based on the newest state, which may still be on its way to disk. A client that disconnects does not undo a
+decided write. Errors of the store become 503.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sandpool.model.metadata import NO_REVISION, Revision
 
 
 class Acknowledged:
-    """`put` and `remove` decide at once and raise StoreError at once or later: whoever awaits says it with `unavailable`."""
+    """`put` and `remove` decide immediately. They, or their futures, raise StoreError: the caller converts it with `unavailable`."""
 
     def __init__(self, store: Store, holdings: Holdings) -> None:
         self._store = store
@@ -29,8 +29,8 @@ class Acknowledged:
     def put(
         self, key: str, current: Record | None, document: Document, tenant: str, made_for: str = ""
     ) -> asyncio.Future[Record]:
-        """In the place of `current`, or as a new object; on a tenant's account, whose shares it may exceed, or as something that
-        controllers have made for one."""
+        """Replaces `current`, or creates an object. With `tenant`, it is charged to that tenant and refused beyond its share. With
+        `made_for`, it is an object that a controller made for that tenant, and may grow only within bounds."""
         encode: Encode = partial(encoded_at, document, MAX_BYTES)
         if tenant:
             encode = self._guarded(encode, key, current, tenant)
@@ -39,13 +39,13 @@ class Acknowledged:
         return self._store.put(key, NO_REVISION if current is None else current.revision, encode)
 
     def mark(self, record: Record, document: Document) -> asyncio.Future[Record]:
-        """An object that is leaving: whatever is full, this fits."""
+        """Stores an object that is being deleted. It has no size limit: this must succeed whatever is full."""
         return self._store.put(record.key, record.revision, partial(encoded_at, document, None))
 
     def put_together(
         self, *writes: tuple[str, Revision, Document], tenant: str, early: bool
     ) -> tuple[tuple[Record, ...], asyncio.Future[None]]:
-        """All of them or none. On a tenant's account is the first: what it asked for itself. `early`: see the store."""
+        """Makes all writes or none. Only the first, which the tenant itself requested, is charged to the tenant. `early`: see the store."""
         encoded = [(key, expected, partial(encoded_at, document, MAX_BYTES)) for key, expected, document in writes]
         if not tenant:
             return self._store.put_together(*encoded, early=early)
@@ -54,11 +54,11 @@ class Acknowledged:
         return self._store.put_together(own, *others, early=early)
 
     def remove(self, record: Record, last: Document) -> asyncio.Future[Record]:
-        """Takes the object out of the store; watchers see its last state."""
+        """Removes the object from the store; watchers see `last` as its last state."""
         return self._store.delete(record.key, record.revision, partial(encoded_at, last, None))
 
     async def durable(self, revision: Revision) -> None:
-        """Waits until an answer that was derived from that revision may be told."""
+        """Waits until a response that was derived from that revision may be sent."""
         if revision <= self._store.revision:
             return
         try:
@@ -67,7 +67,7 @@ class Acknowledged:
             raise unavailable(error) from error
 
     async def settled(self, key: str) -> None:
-        """The same for whatever the newest state of that key is, its absence included: waits for what made it so."""
+        """Like `durable`, for the newest state of a key, even if that is its absence: waits for the newest pending write of it."""
         await self.durable(self._store.deciding(key))
 
 

@@ -1,7 +1,7 @@
-"""A change of a stored object: from the state that is there to the state that a PUT or a patch asks for. Pure.
+"""Computes the new document of a stored object from a PUT or a patch. Pure.
 
-The order is that of a real server: what this request cannot touch is put right first, then admission looks at the outcome
-(and settles the metadata that only the server decides), then generation is counted.
+The order is that of a kube-apiserver: first, fields that this request may not change are restored; then admission checks
+the result (and restores metadata that only the server sets); then generation is increased.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import msgspec
 from sandpool.controlplane.admission.admit import Admitted, FieldValidation, admit
 from sandpool.controlplane.objects import refusals
 from sandpool.controlplane.objects.document import Document, Malformed, headed, metadata_of, revision_of, same
-from sandpool.controlplane.objects.owners import settle_owners
-from sandpool.controlplane.objects.prepare import check_names
+from sandpool.controlplane.objects.prepare import check_names, settle_owners
 from sandpool.controlplane.objects.strategy import Strategy, strategy_of
 from sandpool.controlplane.store.record import Record
 from sandpool.model import kinds
@@ -24,7 +23,7 @@ _NOT_WANTED = ("metadata", "status")
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One change to be decided. A struct, because one is made for every write."""
+    """One requested change. A msgspec struct, because every write creates one."""
 
     namespace: str
     name: str
@@ -35,7 +34,7 @@ class Change(msgspec.Struct, frozen=True):
     patched: bool = False
 
     def admitted(self, resource: Resource[Any], validation: FieldValidation) -> tuple[Document, tuple[str, ...]]:
-        """The document to store, with the old revision still in a metadata of its own, and warnings."""
+        """The document to store, with its own metadata dict and still the old resourceVersion, and warnings."""
         strategy = strategy_of(resource)
         part = "" if self.subresource == "scale" else self.subresource  # a Scale changes the object itself
         try:
@@ -57,7 +56,7 @@ class Change(msgspec.Struct, frozen=True):
         return document, warnings
 
     def _asked(self, resource: Resource[Any], strategy: Strategy, part: str) -> Document:
-        """The document as asked for, with all that this request may not touch as it was."""
+        """The requested document, with the old value of everything that this request may not change."""
         metadata = metadata_of(self.new)
         if metadata.get("name") != self.name or metadata.get("namespace") != self.namespace:
             check_names(resource, metadata, self.namespace, self.name)
@@ -90,7 +89,7 @@ class Change(msgspec.Struct, frozen=True):
         outcome = admit(resource, document, self.old, subresource=part, validation=validation, patched=self.patched)
         if part != "status" or strategy.custom or document["metadata"] is self.old["metadata"]:
             return outcome
-        # Kubernetes' own kinds let labels and annotations travel with a status.
+        # For Kubernetes' own kinds, a write of the status may also change labels and annotations.
         labelled = admit(resource, {**self.old, "metadata": document["metadata"]}, self.old, validation=validation)
         metadata = labelled.body["metadata"]
         if resource == kinds.PODS:
@@ -99,7 +98,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def _wanted_finalizers(spec: Any) -> list[str]:
-    """What the finalize subresource asks for. Admission does not look at it, so its types are checked here."""
+    """The finalizers in a request to the finalize subresource. Admission does not check them, so their types are checked here."""
     if spec is not None and not isinstance(spec, dict):
         raise Malformed("spec: must be an object")
     finalizers = (spec or {}).get("finalizers") or []
@@ -114,7 +113,7 @@ def _with(document: Document, source: Document, field: str) -> Document:
 
 
 def wanted_differs(old: Document, new: Document) -> bool:
-    """Whether anything but metadata and status differs: another generation."""
+    """Whether anything except metadata and status differs, which increases generation."""
     for field, value in new.items():
         before = old.get(field)
         if value is not before and field not in _NOT_WANTED and not same(value, before):
@@ -130,5 +129,5 @@ def differs(old: Document, new: Document) -> bool:
         before = old[field]
         if value is not before and field != "metadata" and not same(value, before):
             return True
-    # Last, because it is always another object, and mostly an equal one.
+    # Metadata comes last, because it is always a new dict, and usually an equal one.
     return not same(new.get("metadata"), old.get("metadata"))

@@ -1,4 +1,4 @@
-"""Deletes of many objects, a page after the other: others have their turn before each."""
+"""Deletes many objects, page by page: other requests get a turn before each page."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sandpool.controlplane.store.record import Record
 from sandpool.kube.errors import NotFound
 
 EACH: Final = 1024
-"""Bytes that work with one object counts beside those of the object."""
+"""The cost of one object in addition to its size, in the bytes that base/turns.py counts."""
 Turn = Callable[[int], Awaitable[None]]
-"""Waits until so many bytes may be worked through."""
+"""Waits for a turn of that many bytes of work."""
 
 
 def pages(records: Sequence[Record]) -> Iterator[tuple[int, Sequence[Record]]]:
-    """What is worked through in one turn, and how much that is: as many as fit, or one that is larger."""
+    """Splits records into pages of one turn each, and yields each with its cost: as many records as fit, or a single larger one."""
     start = size = 0
     for index, record in enumerate(records):
         more = len(record.value) + EACH
@@ -35,7 +35,7 @@ def pages(records: Sequence[Record]) -> Iterator[tuple[int, Sequence[Record]]]:
 async def delete_each(
     objects: Objects, resource: AnyResource, records: Sequence[Record], options: DeleteOptions, turn: Turn
 ) -> None:
-    """Deletes what was listed, as the options say."""
+    """Deletes the listed objects. Those that are already gone are skipped."""
     for size, page in pages(records):
         await turn(size)
         await asyncio.gather(*(_delete(objects, resource, record, options) for record in page))
@@ -46,4 +46,4 @@ async def _delete(objects: Objects, resource: AnyResource, record: Record, optio
     try:
         await objects.delete(resource, metadata.get("namespace", ""), metadata["name"], options)
     except NotFound:
-        pass  # somebody else was faster
+        pass  # another client was faster

@@ -1,7 +1,7 @@
-"""What a DELETE does to an object: remove it now, mark it, or nothing more than was done before. Pure.
+"""Decides what a DELETE does: remove the object, mark it as being deleted, or nothing, because it already is. Pure.
 
-An object leaves at once unless finalizers hold it (it is marked, and goes with its last finalizer) or, for a pod on a
-node, unless its grace period runs (the kubelet deletes it with grace 0). A namespace is marked until it is finalized.
+An object is removed at once unless it has finalizers (then it is marked, and removed with its last finalizer) or is a pod on a
+node with a grace period (then the kubelet deletes it with grace 0 at the end). A namespace is marked until it is finalized.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _FINALIZER = {Propagation.ORPHAN: ORPHAN, Propagation.FOREGROUND: FOREGROUND}
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Take it out of the store; watchers see this last state."""
+    """Remove the object from the store; watchers see this last state."""
 
     last: Document
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Store this state: it is leaving, and something holds it."""
+    """Store this state: the object has a deletionTimestamp, but finalizers or a grace period keep it."""
 
     marked: Document
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """It is on its way out as asked already."""
+    """Change nothing: the object is already being deleted in this way."""
 
 
 Verdict = Remove | Mark | Leave
@@ -91,7 +91,7 @@ def check_preconditions(resource: Resource[Any], metadata: Document, asked: Prec
 
 
 def _finalizers(metadata: Document, propagation: Propagation | None) -> list[str]:
-    """Without an explicit policy a finalizer that is there already decides."""
+    """The finalizers after a delete with this propagation policy. Without a policy, the present ones stay."""
     present = finalizers_of(metadata)
     if propagation is None:
         return present
@@ -108,7 +108,7 @@ class _Departure:
 
 
 def _mark(metadata: Document, departure: _Departure) -> None:
-    """Sets the time of departure. A first mark is a new generation: what controllers should do has changed."""
+    """Sets deletionTimestamp and grace period. The first time, generation increases, because controllers now have other work to do."""
     present = metadata.get("deletionTimestamp")
     if present is None and metadata.get("generation"):
         metadata["generation"] += 1
@@ -118,7 +118,7 @@ def _mark(metadata: Document, departure: _Departure) -> None:
 
 
 def _departure(pod: Document, asked: int | None, now: datetime) -> _Departure | None:
-    """When a pod is to leave; None: it is leaving soon enough already."""
+    """The grace period and deletion time of a pod; None if it is already being deleted at least as soon."""
     if asked is not None and asked < 0:
         asked = 1
     metadata = pod["metadata"]
@@ -133,11 +133,11 @@ def _departure(pod: Document, asked: int | None, now: datetime) -> _Departure | 
     at = _shifted(parse(metadata["deletionTimestamp"]), asked - given)
     if at >= now or asked == 0:
         return _Departure(asked, max(at, now))
-    return _Departure(1, now)  # its time is over, but a graceful end is the kubelet's to finish
+    return _Departure(1, now)  # its grace period is over, but the kubelet has to finish a graceful deletion
 
 
 def _shifted(moment: datetime, grace: int) -> datetime:
-    """Any 64-bit number is a grace period that a pod may have, but no calendar goes that far."""
+    """Adds a grace period to a time. It is clamped: a pod may have any 64-bit number, which is out of range for dates."""
     return moment + timedelta(seconds=max(-_FAR, min(grace, _FAR)))
 
 
@@ -172,7 +172,7 @@ def _judge_namespace(resource: Resource[Any], old: Document, options: DeleteOpti
 
 
 def emptied(resource: Resource[Any], document: Document) -> bool:
-    """Whether nothing holds a leaving object any more: a write that gets it there removes it."""
+    """Whether nothing keeps an object that is being deleted. A write that leads to this state removes it."""
     metadata = document["metadata"]
     if finalizers_of(metadata) or "deletionTimestamp" not in metadata or metadata.get("deletionGracePeriodSeconds"):
         return False

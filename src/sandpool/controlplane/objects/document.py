@@ -1,7 +1,7 @@
-"""Objects as JSON documents: reading what the rules need, and making the bytes that are stored.
+"""Objects as JSON documents: reads the metadata fields that the server needs, and encodes the bytes that are stored.
 
-A decoded document is never changed in place, except for `resourceVersion` in a metadata that was built for this very
-write and that nobody else holds.
+A decoded document is never changed in place, except for `resourceVersion` in a metadata dict that was built for this
+write and is not shared.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 _BOUND = 2**64
-_LONGEST = 20  # digits: Python refuses to read numbers of thousands of them
+_LONGEST = 20  # digits: Python refuses to parse numbers with thousands of digits
 
 MAX_BYTES = 3 * 1024 * 1024
-"""No object is larger, however many patches make it grow: it is what a request may hold."""
+"""The limit of a request body, and of an object that grows by patches."""
 
 
 class Malformed(BadRequest):
-    """Metadata that cannot be read. Admission has the words of a server for it; these are the last resort."""
+    """Metadata of the wrong type. Callers run admission, which raises the message of a kube-apiserver; this error is the fallback."""
 
 
 def decode(record: Record) -> Document:
@@ -77,7 +77,7 @@ def parse_revision(text: str) -> Revision:
 
 
 def headed(api_version: str, kind: str, metadata: Document, body: Document) -> Document:
-    """A document that begins with what it is, as people expect to read it."""
+    """A document whose first fields are apiVersion, kind and metadata, as people expect."""
     document: Document = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
     for field, value in body.items():
         if field not in document:
@@ -86,8 +86,8 @@ def headed(api_version: str, kind: str, metadata: Document, body: Document) -> D
 
 
 def encoded_at(document: Document, limit: int | None, revision: Revision) -> bytes:
-    """The bytes of a write. The document's metadata must be its own: the revision is put into it. Without a limit: what
-    the server itself adds (the time of a deletion, one more digit of the revision) must never be too much."""
+    """Encodes the bytes of a write and sets resourceVersion, so the metadata dict must not be shared. `limit` is None for what
+    the server itself adds, such as a deletionTimestamp: that must never be refused for its size."""
     document["metadata"]["resourceVersion"] = str(revision)
     value = _encode(document)
     if limit is not None and len(value) > limit:
@@ -96,10 +96,17 @@ def encoded_at(document: Document, limit: int | None, revision: Revision) -> byt
 
 
 def owning(document: Document) -> Document:
-    """The same document with a metadata of its own, to be changed by the caller."""
+    """A shallow copy whose metadata dict is copied too, so that the caller can change it."""
     return {**document, "metadata": dict(document.get("metadata") or {})}
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal as JSON. Python calls 1, 1.0 and True equal, JSON does not; what looks equal is compared as bytes."""
+    """Whether two values are equal as JSON. 1, 1.0 and True are equal in Python, but not in JSON, so equal values are compared as bytes too."""
     return one is other or (one == other and _encode_sorted(one) == _encode_sorted(other))
+
+
+def name_in(body: Document) -> str:
+    """The name in an object that was not validated yet; empty if there is none."""
+    metadata = body.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""

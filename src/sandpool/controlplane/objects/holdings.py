@@ -1,9 +1,12 @@
-"""What each namespace holds of the store, and how much of it a tenant may add. The rules are those of base/shares.py.
+"""Limits how much of the store each namespace holds, and how fast tenants may write. The rules are those of base/shares.py.
 
-Counted are the newest states of all objects, whoever wrote them, as they are decided: an object's bytes go to its namespace, those of a
-kind without namespaces to the operator. Refused are only writes on a tenant's account, and whatever controllers make because a tenant
-wants it, whoever writes that: a small pool makes many large sandboxes. A write that makes an object smaller passes, a status always does,
-and nothing here is asked about a delete.
+The newest state of every object counts as soon as it is decided, whoever wrote it: an object's bytes count for its namespace, those of
+cluster-scoped kinds for the operator. Only two kinds of writes are refused: those of a tenant, and those that controllers make on behalf of a
+tenant, because a small pool object can cause many large sandboxes. A write that makes an object smaller, a controller's write of a status, and
+a delete are never refused here.
+
+The write rate is a budget that all tenants share. Writes fill it, and it drains at a steady rate, evenly for all tenants that wrote. `Shares.fits`
+says how much of the rest one tenant may take: a single tenant gets nearly all of the burst and all of the rate, but always leaves room for another.
 """
 
 from __future__ import annotations
@@ -12,12 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from math import ceil
 from typing import Any, Final
 
 from sandpool.base.shares import OPERATOR, Shares
 from sandpool.controlplane.objects import refusals
 from sandpool.controlplane.objects.keys import parse_key
-from sandpool.controlplane.objects.write_pace import Pace, Rate
 from sandpool.controlplane.store.port import Encode, Store
 from sandpool.controlplane.store.record import Change, Record
 from sandpool.kube.errors import ApiError
@@ -25,18 +28,69 @@ from sandpool.model.kinds import NETWORK_POLICIES, PERSISTENT_VOLUME_CLAIMS, POD
 from sandpool.model.metadata import Revision
 from sandpool.model.resource import Resource
 
+STEP: Final = 0.05
+"""Seconds between two drains, so that not every write drains the budget."""
+SHORTEST, LONGEST = 1, 30
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How many bytes tenants may write."""
+
+    burst: int  # bytes
+    per_second: int
+
+
+class Pace:
+    """The budget of written bytes that tenants share."""
+
+    def __init__(self, rate: Rate) -> None:
+        self.shares = Shares(rate.burst)
+        self._rate = rate
+        self._drained = 0.0  # time of the last drain
+
+    def charge(self, tenant: str, amount: int, now: float) -> int:
+        """Charges a write and returns 0 if it may happen now; otherwise returns after how many seconds to retry."""
+        if now - self._drained >= STEP or now < self._drained:
+            self._drain(now)
+        if self.shares.fits(tenant, amount):
+            self.shares.take(tenant, amount)
+            return 0
+        others = len(self.shares.held) or 1
+        missing = amount - self.shares.room(tenant)
+        return max(SHORTEST, min(LONGEST, ceil(missing * others / self._rate.per_second)))
+
+    def _drain(self, now: float) -> None:
+        elapsed, self._drained = max(0.0, now - self._drained), now
+        held = self.shares.held
+        left = min(int(elapsed * self._rate.per_second), self.shares.used)
+        waiting = len(held)
+        for tenant, level in sorted(
+            held.items(), key=_level
+        ):  # smallest first: what they do not need goes to the others
+            part = min(level, left // waiting)
+            waiting -= 1
+            left -= part
+            if part:
+                self.shares.take(tenant, -part)
+
+
+def _level(item: tuple[str, int]) -> int:
+    return item[1]
+
+
 MIB: Final = 1024 * 1024
 RATE: Final = Rate(64 * MIB, 4 * MIB)
-"""Of bytes of all states: each is kept for a while, whatever replaces it."""
+"""For all written bytes, not only growth: the history keeps replaced states for a while."""
 MADE: Final = frozenset(kind.plural for kind in (SANDBOXES, PODS, PERSISTENT_VOLUME_CLAIMS, SERVICES, NETWORK_POLICIES))
-"""Kinds that controllers make of what a tenant wrote."""
+"""Kinds that controllers create on behalf of a tenant."""
 SLACK: Final = 16 * 1024
-"""Bytes by which a controller may change one of them, however full its namespace is: it marks, labels and hands over."""
+"""Bytes by which a controller may grow one of them, however full its namespace is, to mark, label and transfer it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoldingLimits:
-    """Of all tenants together."""
+    """Limits of all tenants together."""
 
     sandboxes: int = 20_000  # and as many pods
     objects: int = 100_000
@@ -45,6 +99,8 @@ class HoldingLimits:
 
 
 class Holdings:
+    """Counts what each namespace holds of the store, and refuses writes beyond its share."""
+
     def __init__(self, store: Store, limits: HoldingLimits, now: Callable[[], datetime]) -> None:
         self._now = now
         self.sandboxes = Shares(limits.sandboxes)
@@ -57,7 +113,7 @@ class Holdings:
 
     @property
     def shares(self) -> dict[str, Shares]:
-        """By the words of metrics."""
+        """All shares, by the label that metrics use."""
         return {
             "sandboxes": self.sandboxes,
             "pods": self.pods,
@@ -67,7 +123,7 @@ class Holdings:
         }
 
     def count(self, changes: Sequence[Change], sign: int) -> None:
-        """Hears of every write."""
+        """Counts changes; the store calls it for every write."""
         grown: dict[str, int] = {}
         for change in changes:
             record, previous = change.record, change.previous
@@ -88,7 +144,7 @@ class Holdings:
                 self.size.take(namespace, more)
 
     def check_new(self, resource: Resource[Any], namespace: str, name: str, tenant: str) -> None:
-        """Forbidden, if the namespace has no room for one more object of that kind."""
+        """Raises Forbidden if the namespace has no room for one more object of that kind."""
         made = resource.plural in MADE
         if not made and not tenant:
             return
@@ -99,17 +155,15 @@ class Holdings:
         objects, size = self.objects, self.size
         if objects.used >= objects.easy and not objects.fits(namespace):
             raise self._exceeded(resource, name, "objects", objects, namespace, 1)
-        if (
-            made and size.used >= size.easy and not size.fits(namespace)
-        ):  # how large it is, is not known yet: one may be too large
+        if made and size.used >= size.easy and not size.fits(namespace):  # its size is not known yet
             raise self._exceeded(resource, name, "bytes", size, namespace, 1)
 
     def guarded(self, encode: Encode, key: str, current: Record | None, tenant: str) -> Encode:
-        """The same encoding, for a tenant: Forbidden or TooManyRequests if what it makes is too much."""
+        """Wraps the encoding of a tenant's write: raises Forbidden or TooManyRequests if the result is beyond its share."""
         return partial(self._encode, encode, key, 0 if current is None else len(current.value), tenant)
 
     def bounded(self, encode: Encode, key: str, current: Record, namespace: str) -> Encode:
-        """The same encoding of something that a controller changes: Forbidden if its namespace has no room for much more of it."""
+        """Wraps the encoding of a controller's write: raises Forbidden if the object grows a lot and its namespace has no room."""
         return partial(self._encode_bounded, encode, key, len(current.value), namespace)
 
     def _encode_bounded(self, encode: Encode, key: str, before: int, namespace: str, revision: Revision) -> bytes:

@@ -1,4 +1,4 @@
-"""Where an object lies in the store: one prefix per resource, then namespace and name."""
+"""The key of an object in the store: one prefix per resource, then namespace and name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sandpool.model.resource import Resource
 
 
 def prefix_of(resource: Resource[Any], namespace: str = "") -> str:
-    """All objects of a kind, or those of one namespace."""
+    """The prefix of all objects of a kind, or of those in one namespace."""
     prefix = f"{resource.group or 'core'}/{resource.plural}/"
     return f"{prefix}{namespace}/" if namespace and resource.namespaced else prefix
 

@@ -1,7 +1,7 @@
 """Lists: a consistent snapshot, whole or in pages that all show the same revision.
 
-A continue token is the revision and the last key of the page before it. When that revision is no longer remembered, the
-answer offers a token that goes on with the present state instead (revision -1), as Kubernetes does.
+A continue token holds the revision and the last key of the previous page. When that revision is compacted, the
+error carries a token that continues with the current state instead (revision -1), as in Kubernetes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from sandpool.kube.errors import BadRequest, Gone
 from sandpool.model.metadata import Revision
 from sandpool.model.resource import Resource
 
+Listing = Generator[None, None, Listed]
+"""A list that is computed in portions: it yields after each."""
 _PRESENT = -1
+_RECORD, _CHANGE = 4, 12  # the cost of one record, or change, of a scan, in the bytes that base/turns.py counts
 _FORMAT = "meta.k8s.io/v1"
 _TOO_OLD = "The resourceVersion for the provided list is too old."
 
@@ -39,7 +42,7 @@ class _Token(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """Where a page begins: at which revision (None: now), beyond which key."""
+    """Where a page starts: the revision (None: the current one), and the key after which it begins."""
 
     at: Revision | None
     after: str
@@ -77,7 +80,7 @@ def _start(query: ListQuery, prefix: str, newest: Revision) -> _Start:
 
 
 def check_match(query: ListQuery) -> None:
-    """resourceVersionMatch makes sense only with a resourceVersion."""
+    """Validates resourceVersionMatch, which needs a resourceVersion."""
     if not query.match:
         return
     field = "resourceVersionMatch"
@@ -94,9 +97,21 @@ def check_match(query: ListQuery) -> None:
         raise refusals.bad_options("ListOptions", forbidden(field, why))
 
 
+def list_work(store: Store, resource: Resource[Any], namespace: str, query: ListQuery) -> int:
+    """The cost of the scan of a list, in the bytes that base/turns.py counts. A scan walks over all records (or over one page, if there is no
+    selector), and over all changes since the requested revision."""
+    prefix = prefix_of(resource, namespace)
+    start = _start(query, prefix, store.revision)
+    records = store.count(prefix, start.after)
+    if query.limit > 0 and not query.labels and not query.fields:
+        records = min(records, query.limit)
+    changes = 0 if start.at is None else store.newer(prefix, start.at)
+    return _RECORD * records + _CHANGE * changes
+
+
 def list_objects(store: Store, resource: Resource[Any], namespace: str, query: ListQuery) -> Listed:
-    """At once, however long it takes."""
-    listing = listed_by_and_by(store, resource, namespace, query)
+    """Lists without breaks, however long it takes."""
+    listing = list_in_portions(store, resource, namespace, query)
     while True:
         try:
             next(listing)
@@ -105,10 +120,8 @@ def list_objects(store: Store, resource: Resource[Any], namespace: str, query: L
             return found
 
 
-def listed_by_and_by(
-    store: Store, resource: Resource[Any], namespace: str, query: ListQuery
-) -> Generator[None, None, Listed]:
-    """The same, with a break after each portion of work. What is listed is how things are before the first."""
+def list_in_portions(store: Store, resource: Resource[Any], namespace: str, query: ListQuery) -> Listing:
+    """Like `list_objects`, but yields after each portion of work. The list shows the state before the first break."""
     matcher = Matcher(resource, query.labels, query.fields)
     prefix = prefix_of(resource, namespace)
     start = _start(query, prefix, store.revision)
@@ -134,8 +147,8 @@ def _whole(store: Store, prefix: str, start: _Start, limit: int) -> Listed:
     return Listed(snapshot.records, snapshot.revision, token, snapshot.remaining)
 
 
-def _selected(snapshot: Snapshot, prefix: str, limit: int, matcher: Matcher) -> Generator[None, None, Listed]:
-    """Until the page is full."""
+def _selected(snapshot: Snapshot, prefix: str, limit: int, matcher: Matcher) -> Listing:
+    """The records that match the selectors, until the page is full."""
     found: list[Record] = []
     work = 0
     for index, record in enumerate(snapshot.records):

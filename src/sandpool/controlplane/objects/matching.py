@@ -1,29 +1,30 @@
-"""Whether a record matches the selectors of a request, looking only at what they name.
+"""Matches records against the label and field selectors of a request, decoding only what they need.
 
-Watchers share what was decoded of a record through one bounded memo, so a change costs one partial decode however many
-watch it. Without selectors nothing is decoded at all.
+Watchers share decoded parts of a record through one bounded cache, so a change costs one partial decode for any number of
+watchers. Without selectors nothing is decoded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from sandpool.controlplane.objects.document import Document, decode
-from sandpool.controlplane.objects.fields import reader_of
-from sandpool.controlplane.objects.recent import Recent
+from sandpool.controlplane.objects.recent import Recent, decoded_size
+from sandpool.controlplane.objects.strategy import strategy_of
 from sandpool.controlplane.store.record import Record
 from sandpool.kube.errors import BadRequest
-from sandpool.model.field_selectors import FieldSelector, parse_fields
+from sandpool.model import kinds
 from sandpool.model.metadata import Revision
 from sandpool.model.resource import Resource
-from sandpool.model.selectors import LabelSelector, SelectorError, parse_labels
+from sandpool.model.selectors import FieldSelector, LabelSelector, SelectorError, parse_fields, parse_labels
 
-_REMEMBERED = 1024
-_REMEMBERED_BYTES = 8 * 1024 * 1024  # of records; what is decoded of them takes several times as much
-PORTION = 4096  # of Matcher.cost that is done before others have a turn: some milliseconds
-_MOST_TERMS = 256  # of one selector: each is compared with each object, and nobody else is served meanwhile
+REMEMBERED = 1024
+_REMEMBERED_BYTES = 32 * 1024 * 1024  # of memory
+PORTION = 4096  # sum of Matcher.cost before other requests get a turn: some milliseconds
+_MOST_TERMS = 256  # in one selector: each is compared with each object, which blocks other requests
 
 
 class _LabelsOnly(msgspec.Struct, gc=False):
@@ -38,7 +39,7 @@ _labelled = msgspec.json.Decoder(_Labelled).decode
 
 
 class Facts:
-    """What has been read of one record so far."""
+    """The labels and the document of one record, decoded when first needed."""
 
     __slots__ = ("_document", "_labels", "_record")
 
@@ -61,20 +62,20 @@ class Facts:
 
 
 class Memo:
-    """Facts by revision, the newest thousand. A revision is one record: nothing ever gets stale here."""
+    """A cache of Facts by revision. A revision identifies one record, so entries never become stale."""
 
     def __init__(self) -> None:
-        self._facts: Recent[Revision, Facts] = Recent(_REMEMBERED, _REMEMBERED_BYTES)
+        self._facts: Recent[Revision, Facts] = Recent(REMEMBERED, _REMEMBERED_BYTES)
 
     def facts(self, record: Record) -> Facts:
         found = self._facts.get(record.revision)
         if found is None:
-            found = self._facts.keep(record.revision, Facts(record), len(record.value))
+            found = self._facts.keep(record.revision, Facts(record), decoded_size(record.value))
         return found
 
 
 class Matcher:
-    """Both selectors of one request."""
+    """The label and field selectors of one request."""
 
     def __init__(self, resource: Resource[Any], labels: str, fields: str) -> None:
         try:
@@ -94,7 +95,7 @@ class Matcher:
         return self._labels is None and self._fields is None
 
     def cost(self, record: Record) -> int:
-        """Of looking at a record, in microseconds, more or less: all terms may have to be compared, and fields are found by decoding all of it."""
+        """The cost of matching a record, roughly in microseconds: every term may be compared, and field selectors decode the whole record."""
         return self.terms + len(record.value) // (64 if self._fields is not None else 1024)
 
     def matches(self, facts: Facts) -> bool:
@@ -112,3 +113,67 @@ def _check_length(kind: str, terms: int) -> None:
             f"the {kind} selector has {terms} requirements, at most {_MOST_TERMS} are taken: "
             "use `key in (...)`, which may name any number of values"
         )
+
+
+Read = Callable[[Document], str]
+
+
+def _at(path: str) -> Read:
+    steps = path.split(".")
+
+    def read(document: Document) -> str:
+        value: Any = document
+        for step in steps:
+            if not isinstance(value, dict):
+                return ""
+            value = value.get(step)
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return "" if value is None else str(value)
+
+    return read
+
+
+def _flag(path: str) -> Read:
+    """A boolean that is false when it is absent."""
+    read = _at(path)
+    return lambda document: read(document) or "false"
+
+
+def _source(event: Document) -> str:
+    return _at("source.component")(event) or _at("reportingComponent")(event)
+
+
+def _paths(*paths: str) -> dict[str, Read]:
+    return {path: _at(path) for path in paths}
+
+
+_INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+
+_BY_KIND: dict[Resource[Any], Mapping[str, Read]] = {
+    kinds.PODS: {
+        **_paths("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName"),
+        **_paths("status.phase", "status.podIP", "status.nominatedNodeName"),
+        "spec.hostNetwork": _flag("spec.hostNetwork"),
+    },
+    kinds.EVENTS: {
+        **_paths(*(f"involvedObject.{part}" for part in _INVOLVED), "reason", "reportingComponent", "type"),
+        "source": _source,
+    },
+    kinds.NODES: {"spec.unschedulable": _flag("spec.unschedulable")},
+    kinds.SECRETS: _paths("type"),
+    kinds.NAMESPACES: _paths("status.phase"),
+    kinds.SERVICES: _paths("spec.clusterIP", "spec.type"),
+}
+
+
+def reader_of(resource: Resource[Any], field: str) -> Read:
+    """A function that reads that field of an object of this kind. Raises 400 if field selectors do not support it."""
+    own = _BY_KIND.get(resource)
+    if field == "metadata.name" or (field == "metadata.namespace" and (own is None or resource.namespaced)):
+        return _at(field)
+    if own is not None and field in own:
+        return own[field]
+    if own is None and not strategy_of(resource).custom:
+        raise BadRequest(f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"')
+    raise BadRequest(f"field label not supported: {field}")

@@ -1,4 +1,4 @@
-"""Whether a namespace takes new objects. Asked at every create, so the answer is kept per state of the namespace."""
+"""Checks whether a namespace accepts new objects. Every create asks, so the answer is cached by the namespace's revision."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ _REMEMBERED = 10_000
 
 
 class Namespaces:
+    """Refuses new objects in missing and terminating namespaces."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self._terminating: dict[str, tuple[Revision, bool]] = {}
 
     def refusal(self, resource: Resource[Any], name: str, namespace: str) -> ApiError | None:
-        """404 without the namespace, 403 while it is being terminated, by its newest state: to be told once that is durable."""
+        """404 if the namespace does not exist, 403 while it is terminating. Based on its newest state: return the error once that is durable."""
         record = self._store.newest(key_of(kinds.NAMESPACES, "", namespace))
         if record is None:
             return refusals.not_found(kinds.NAMESPACES, namespace)

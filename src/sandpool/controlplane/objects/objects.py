@@ -1,12 +1,12 @@
-"""The service that every request ends in: one method per verb, over raw JSON and records.
+"""The service behind every request: one method per verb, on JSON documents and records.
 
-A write reads the newest state, decides and puts without an await in between, so that no update is lost and none is tried
-twice; then it waits until the log is durable. What a refusal was derived from is durable before the refusal is told.
+A write reads the newest state, decides and puts without an await in between, so no update is lost and none needs a
+retry. Then it waits until the write is durable. An error is returned only once the state that it was derived from is durable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
@@ -15,9 +15,9 @@ import msgspec
 from sandpool.controlplane.admission.admit import admit
 from sandpool.controlplane.objects import refusals
 from sandpool.controlplane.objects.acknowledged import Acknowledged, unavailable
-from sandpool.controlplane.objects.binding import bound
 from sandpool.controlplane.objects.change import Change, differs
 from sandpool.controlplane.objects.deletion import Leave, Mark, Remove, emptied, judge
+from sandpool.controlplane.objects.disk_full import DiskFullGuard
 from sandpool.controlplane.objects.document import (
     Document,
     Malformed,
@@ -29,11 +29,11 @@ from sandpool.controlplane.objects.document import (
     text_of,
 )
 from sandpool.controlplane.objects.holdings import MADE, HoldingLimits, Holdings
+from sandpool.controlplane.objects.inline import InlineCommit
 from sandpool.controlplane.objects.keys import key_of
-from sandpool.controlplane.objects.listing import list_objects, listed_by_and_by
+from sandpool.controlplane.objects.listing import Listing, list_in_portions, list_objects, list_work
 from sandpool.controlplane.objects.matching import Memo
 from sandpool.controlplane.objects.namespaces import Namespaces
-from sandpool.controlplane.objects.naming import ATTEMPTS, generated, random_suffix
 from sandpool.controlplane.objects.options import (
     Deleted,
     DeleteOptions,
@@ -43,20 +43,21 @@ from sandpool.controlplane.objects.options import (
     WriteOptions,
     Written,
 )
-from sandpool.controlplane.objects.outright import JointWrite
-from sandpool.controlplane.objects.owners import settle_owners
 from sandpool.controlplane.objects.patching import check_type, patched
-from sandpool.controlplane.objects.placing import Placing
+from sandpool.controlplane.objects.placing import Placing, bound
 from sandpool.controlplane.objects.prepare import (
+    ATTEMPTS,
     check_kind,
     check_names,
     check_subresource,
     check_uid,
+    generated,
+    random_suffix,
     settle_namespace,
+    settle_owners,
     stamp,
 )
 from sandpool.controlplane.objects.quota.ledger import Quotas
-from sandpool.controlplane.objects.room import Room
 from sandpool.controlplane.objects.scaling import scale_of, scale_record, scaled
 from sandpool.controlplane.objects.strategy import strategy_of
 from sandpool.controlplane.objects.typed import Typed
@@ -65,6 +66,7 @@ from sandpool.controlplane.store.errors import StoreError
 from sandpool.controlplane.store.port import Store
 from sandpool.controlplane.store.record import Record
 from sandpool.kube.errors import ApiError
+from sandpool.kube.inline import InlineHooks
 from sandpool.model import kinds
 from sandpool.model.metadata import NO_REVISION, Revision
 from sandpool.model.patches import Patch
@@ -77,8 +79,8 @@ RawWatch = Watch
 
 
 class Objects:
-    """Verbs over objects of any kind. Subresources: "" is the object, "status", "scale" where the kind has one, and
-    "finalize" of a namespace."""
+    """The verbs for objects of any kind. Subresources: "" (the object itself), "status", "scale" if the kind has it, and
+    "finalize" for namespaces."""
 
     def __init__(
         self,
@@ -88,22 +90,21 @@ class Objects:
         new_suffix: Callable[[], str] = random_suffix,
         limits: HoldingLimits = HoldingLimits(),
         storage_class: str = "",
+        hooks: InlineHooks | None = None,
     ) -> None:
-        """`storage_class`: of claims for storage that name none; empty: they stay without."""
+        """`storage_class` is the default storage class; empty: there is none. `hooks`: see kube/inline.py."""
         self._store = store
-        self._now = now
-        self._new_uid = new_uid
-        self._new_suffix = new_suffix
+        self._now, self._new_uid, self._new_suffix = now, new_uid, new_suffix
         self._storage_class = storage_class
         self._namespaces = Namespaces(store)
         self._placing = Placing(store)
         self.holdings = Holdings(store, limits, now)
         self._log = Acknowledged(store, self.holdings)
-        self._memo = Memo()
-        self._departed = Departed()
-        self.room = Room()
-        self.typed = Typed()  # for whoever serves them in this process
-        self.outright = JointWrite(store, self._log, self.typed)
+        self._memo, self._departed = Memo(), Departed()
+        self.room = DiskFullGuard()
+        self.typed = Typed()  # for servers in this process
+        self.hooks = InlineHooks() if hooks is None else hooks
+        self._inline = InlineCommit(store, self._log, self.typed)
         self.quotas = Quotas(store)
 
     # Reading.
@@ -119,15 +120,17 @@ class Objects:
         return list_objects(self._store, resource, namespace, query)
 
     def size(self, resource: AnyResource, namespace: str, name: str) -> int:
-        """Bytes of an object, 0 if there is none."""
+        """Bytes of an object; 0 if it does not exist."""
         record = self._store.get(key_of(resource, namespace, name))
         return 0 if record is None else len(record.value)
 
-    def listed_by_and_by(
-        self, resource: AnyResource, namespace: str, query: ListQuery
-    ) -> Generator[None, None, Listed]:
-        """The same in portions, for whoever has others wait meanwhile."""
-        return listed_by_and_by(self._store, resource, namespace, query)
+    def list_in_portions(self, resource: AnyResource, namespace: str, query: ListQuery) -> Listing:
+        """Like `list`, but in portions, so that other requests get a turn."""
+        return list_in_portions(self._store, resource, namespace, query)
+
+    def list_work(self, resource: AnyResource, namespace: str, query: ListQuery = ListQuery()) -> int:
+        """The cost of the scan of a list, in the bytes that base/turns.py counts."""
+        return list_work(self._store, resource, namespace, query)
 
     def watch(self, resource: AnyResource, namespace: str, query: WatchQuery = WatchQuery()) -> RawWatch:
         return Watch(self._store, resource, namespace, query, self._memo, self._departed)
@@ -177,13 +180,14 @@ class Objects:
                 self.room.check_new()
             if resource.kind == "ResourceQuota":
                 self.quotas.expect()
-            if resource is kinds.CLAIMS:
-                served = await self.outright.create(key, document, options.tenant, options.early)
-                if served is not None:
-                    return Written(served, warnings, created=True)
+            hook = self.hooks.by_name.get((resource.group, resource.plural))
+            if hook is not None:
+                made = await self._inline.create(hook, resource, key, document, options.tenant, options.early)
+                if made is not None:
+                    return Written(made, warnings, created=True)
             return Written(await self._log.put(key, None, document, options.tenant), warnings, created=True)
         except Malformed:
-            admit(resource, body, None, validation=options.validation)  # which says it as a server does
+            admit(resource, body, None, validation=options.validation)  # raises the message of a kube-apiserver
             raise
         except StoreError as error:
             raise unavailable(error) from error
@@ -199,7 +203,7 @@ class Objects:
     def _made(
         self, resource: AnyResource, body: Document, metadata: Document, options: WriteOptions
     ) -> tuple[Document, tuple[str, ...]]:
-        """The document of a new object, with a metadata of its own, and warnings."""
+        """The admitted document of a new object, with its own metadata dict, and warnings."""
         if "resourceVersion" in metadata:
             if text_of(metadata, "resourceVersion").isdigit() and revision_of(metadata):
                 raise refusals.revision_on_create()
@@ -213,7 +217,7 @@ class Objects:
             document = self._placing.place(document, now)
         elif self._storage_class and resource is kinds.PERSISTENT_VOLUME_CLAIMS:
             spec = document["spec"]
-            if spec.get("storageClassName") is None:  # an empty one says: of no class
+            if spec.get("storageClassName") is None:  # an empty one means: no class
                 document["spec"] = {**spec, "storageClassName": self._storage_class}
         return document, admitted.warnings + settle_owners(document["metadata"])
 
@@ -259,7 +263,7 @@ class Objects:
     async def _put_new(
         self, resource: AnyResource, namespace: str, name: str, body: Document, options: WriteOptions
     ) -> Written:
-        """A PUT that creates. It may carry any revision, but a uid means an object that is no longer there."""
+        """A PUT that creates. Its resourceVersion is ignored, but a uid names an object that no longer exists: Conflict."""
         metadata = dict(metadata_of(body))
         uid = text_of(metadata, "uid")
         if uid:
@@ -301,8 +305,8 @@ class Objects:
     def _replace(
         self, resource: AnyResource, change: Change, options: WriteOptions
     ) -> tuple[Awaitable[Record], tuple[str, ...]]:
-        """Puts the new document in the place of the old one: the one path that every change of an object takes. What is to
-        be answered, once it may be told, and warnings."""
+        """Replaces the old document by the new one: every change of an object takes this path. Returns an awaitable of
+        the response, which resolves once it is durable, and warnings."""
         record, old = change.record, change.old
         document, warnings = change.admitted(resource, options.validation)
         written: Awaitable[Record]
@@ -311,11 +315,11 @@ class Objects:
         if ledger is not None and refusal is not None:
             written = self._refused(refusal, ledger.revision)
         elif not differs(old, document):
-            written = self._told(record)
+            written = self._answer(record)
         elif "deletionTimestamp" in old["metadata"] and emptied(resource, document):
             written = self._released(record, document, options)
         elif options.dry_run:
-            written = self._told(_preview(record, document))
+            written = self._answer(_preview(record, document))
         else:
             if self.room.why:
                 self.room.check_change(record, document, change.subresource)
@@ -327,13 +331,13 @@ class Objects:
         await self._log.durable(derived_from)
         raise refusal
 
-    async def _told(self, record: Record) -> Record:
+    async def _answer(self, record: Record) -> Record:
         await self._log.durable(record.revision)
         return record
 
     async def _released(self, record: Record, document: Document, options: WriteOptions) -> Record:
-        """Nothing holds the object any more, so it goes. The answer is what it became, at the revision it had: a client
-        that keeps it must still take the DELETED event, which is newer, for news."""
+        """Removes an object whose last finalizer is gone. The response is its last state at its previous revision, so that the
+        DELETED event is newer for a client that caches it."""
         answer = _preview(record, document)
         if not options.dry_run:
             await self._log.remove(record, document)
@@ -343,7 +347,7 @@ class Objects:
         return scale_record(resource, await written)
 
     async def bind(self, namespace: str, pod: str, binding: Document, options: WriteOptions = WriteOptions()) -> None:
-        """Places a pod on a node, once."""
+        """Binds a pod to a node. Raises Conflict if it is already bound."""
         record = self._store.newest(key_of(kinds.PODS, namespace, pod))
         if record is None:
             raise await self._absent(kinds.PODS, namespace, pod)
@@ -370,11 +374,11 @@ class Objects:
             verdict = judge(resource, decode(record), options, self._now())
             match verdict:
                 case Leave():
-                    return Deleted(await self._told(record), finished=False)
+                    return Deleted(await self._answer(record), finished=False)
                 case Mark(document):
                     return Deleted(await self._mark(record, document, options), finished=False)
                 case Remove(document):
-                    gone = self._told(record) if options.dry_run else self._log.remove(record, document)
+                    gone = self._answer(record) if options.dry_run else self._log.remove(record, document)
                     return Deleted(await gone, finished=True)
         except ApiError:
             await self._log.durable(record.revision)
@@ -384,7 +388,7 @@ class Objects:
 
     def _mark(self, record: Record, document: Document, options: DeleteOptions) -> Awaitable[Record]:
         if options.dry_run:
-            return self._told(_preview(record, document))
+            return self._answer(_preview(record, document))
         return self._log.mark(record, document)
 
     async def _absent(self, resource: AnyResource, namespace: str, name: str) -> ApiError:

@@ -1,4 +1,4 @@
-"""What a request may ask for besides the object itself."""
+"""Options and results of requests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from sandpool.model.metadata import Revision
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
+    """Options of a create, an update or a patch."""
+
     dry_run: bool = False
     validation: FieldValidation = FieldValidation.WARN
-    tenant: str = OPERATOR  # on whose account it is; only a tenant's shares can be exceeded
-    early: bool = False  # whoever asks goes on before anybody can hear of what is stored beside what it asked for
+    tenant: str = OPERATOR  # the tenant it is charged to; the operator has no limits
+    early: bool = False  # the caller gets its response before any client can observe the commit
 
 
 class DeleteOptions(msgspec.Struct, frozen=True):
+    """Options of a delete."""
+
     dry_run: bool = False
     preconditions: Preconditions | None = None
     propagation: Propagation | None = None
@@ -26,6 +30,8 @@ class DeleteOptions(msgspec.Struct, frozen=True):
 
 
 class ListQuery(msgspec.Struct, frozen=True):
+    """Selectors, page and revision of a list."""
+
     labels: str = ""
     fields: str = ""
     limit: int = 0
@@ -35,28 +41,34 @@ class ListQuery(msgspec.Struct, frozen=True):
 
 
 class WatchQuery(msgspec.Struct, frozen=True):
+    """Selectors and start of a watch."""
+
     labels: str = ""
     fields: str = ""
-    since: Revision | None = None  # None or 0: synthetic ADDED of the present state first
-    initial: bool = False  # sendInitialEvents=true: the present state first, then a bookmark that says so
-    skip_initial: bool = False  # sendInitialEvents=false: only what changes from now on, also without `since`
+    since: Revision | None = None  # None or 0: ADDED events for the current state first
+    initial: bool = False  # sendInitialEvents=true: the current state first, then a bookmark that marks its end
+    skip_initial: bool = False  # sendInitialEvents=false: only changes from now on, even without `since`
     bookmarks: bool = False
 
 
 class Written(msgspec.Struct, frozen=True):
+    """The stored object, and warnings for the client."""
+
     record: Record
     warnings: tuple[str, ...] = ()
     created: bool = False
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """`finished`: it is gone, and `record` is its last state. Otherwise it is marked and still there."""
+    """If `finished`, the object is gone and `record` is its last state. Otherwise it has a deletionTimestamp and still exists."""
 
     record: Record
     finished: bool
 
 
 class Listed(msgspec.Struct, frozen=True):
+    """One page of a list."""
+
     records: tuple[Record, ...]
     revision: Revision
     after: str = ""

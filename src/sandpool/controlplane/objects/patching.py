@@ -1,6 +1,6 @@
-"""Patches of stored documents: which dialects a kind takes, and how failures are told.
+"""Applies patches to stored documents: which patch types a kind accepts, and which error a failure becomes.
 
-A test that fails and a path that is absent both answer 422 without causes: callers settle by reading, never by wording.
+A failed `test` and an absent path both become 422 without causes. Callers cannot tell them apart by the message: they have to read the object.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from sandpool.controlplane.objects.strategy import strategy_of
 from sandpool.kube.errors import BadRequest, RequestTooLarge
 from sandpool.model.documents import BadPatch, PatchError, PatchTooLarge
 from sandpool.model.patch_json import apply_json_patch
-from sandpool.model.patch_merge import apply_merge_patch
 from sandpool.model.patch_strategic import apply_strategic_patch
-from sandpool.model.patches import Patch, PatchType
+from sandpool.model.patches import Patch, PatchType, apply_merge_patch
 from sandpool.model.resource import Resource
 from sandpool.model.schemas import structural
 
 
 def check_type(resource: Resource[Any], patch: Patch, subresource: str) -> None:
-    """415 for a dialect that this kind does not take."""
+    """Raises 415 for a patch type that this kind does not accept."""
     supported = strategy_of(resource).patches
     if patch.type not in supported or (subresource == "scale" and patch.type is PatchType.STRATEGIC):
         raise refusals.unsupported_patch(tuple(supported))
@@ -54,7 +53,7 @@ def patched(resource: Resource[Any], document: Document, patch: Patch) -> Docume
 
 
 def _check_kind(resource: Resource[Any], document: Document, outcome: Document) -> None:
-    """A patch may not make another kind of the object. The refusal speaks of the kind that it would have become."""
+    """Refuses a patch that changes kind or apiVersion. As in Kubernetes, the error names the kind that the object would have become."""
     name = document["metadata"]["name"]
     kind, version = outcome.get("kind"), outcome.get("apiVersion")
     if not kind:

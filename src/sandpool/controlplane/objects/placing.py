@@ -1,40 +1,44 @@
-"""The node that a new pod has from the start, where there is one.
+"""Binds pods to nodes: applies a Binding to a pod, and chooses the node of a new pod when it is created.
 
-A node says by an annotation that it takes pods which have none (`model/binding.py`), and by its lease that it is there. A pod that it certainly can take is created as if
-its Binding had been made in the same write; one that it cannot take, or not by what is said here, is left to whoever binds.
-What is read is durable, so an answer may be told.
+A node declares by an annotation that it takes unscheduled pods (`model/binding.py`), and by its lease that it is alive. If the node can certainly
+run a new pod, the pod is created already bound to it; any other pod is left to the kubelet, which binds it later.
+Nodes, leases and classes are read from the durable state, so a response may be derived from them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sandpool.controlplane.objects import refusals
-from sandpool.controlplane.objects.binding import placed
-from sandpool.controlplane.objects.document import Document, decode
+from sandpool.controlplane.objects.document import Document, decode, owning
 from sandpool.controlplane.objects.keys import key_of, prefix_of
 from sandpool.controlplane.store.port import Store
 from sandpool.controlplane.store.record import Record
-from sandpool.kube.errors import Forbidden
+from sandpool.kube.errors import BadRequest, Conflict, Forbidden
 from sandpool.model import kinds, times
 from sandpool.model.binding import NODE_LEASES, TAKES_PODS
+from sandpool.model.kinds import PODS
+from sandpool.model.names import dns_subdomain
 
 _NODES = prefix_of(kinds.NODES)
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class Placing:
+    """Chooses the node of a new pod."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._record: Record | None = None  # of the node that took the last pod
+        self._record: Record | None = None  # of the node that got the last pod
         self._node: Document = {}
         self._lease: Record | None = None
         self._lives_until = _NEVER
 
     def runtime_refusal(self, pod: Document) -> Forbidden | None:
-        """Why the pod may not have the runtime that it names: there must be a RuntimeClass, which is the operator's to make. What it costs
-        by itself is for that class to say: a pod that says less would take more than its namespace's quota."""
+        """Why the pod may not use the runtime that it names: that needs a RuntimeClass, which only the operator can create. The pod's overhead
+        must be that of the class: with a smaller one it would use more than its namespace's quota allows."""
         spec = pod.get("spec") or {}
         runtime, overhead = spec.get("runtimeClassName"), spec.get("overhead")
         if not runtime and not overhead:
@@ -51,7 +55,7 @@ class Placing:
         return None
 
     def place(self, pod: Document, now: datetime) -> Document:
-        """The pod on its node, or as it is."""
+        """The pod, bound to a node if one can run it, else unchanged."""
         spec = pod.get("spec") or {}
         if spec.get("nodeName") or spec.get("schedulingGates") or spec.get("schedulerName") != "default-scheduler":
             return pod
@@ -61,7 +65,7 @@ class Placing:
         return placed(pod, name, now) if self._lives(name, now) else pod
 
     def _known(self) -> bool:
-        """Whether there is a node that takes pods; it is remembered as long as it stays the same."""
+        """Whether there is a node that takes pods. It is cached until its record changes."""
         known = self._record
         if known is not None and self._store.get(known.key) is known:
             return True
@@ -74,7 +78,7 @@ class Placing:
         return False
 
     def _lives(self, name: str, now: datetime) -> bool:
-        """Whether whoever runs the node's pods has said so lately: an earlier process may have left the node behind."""
+        """Whether the node's lease is valid: an earlier process may have left the Node object behind."""
         record = self._store.get(key_of(kinds.LEASES, NODE_LEASES, name))
         if record is not self._lease:
             self._lease = record
@@ -89,7 +93,7 @@ class Placing:
         return not runtime or self._runs(runtime)
 
     def _runs(self, name: str) -> bool:
-        """Whether the node says that it has the runtime which this class stands for."""
+        """Whether the node's status lists the runtime handler of this RuntimeClass."""
         record = self._store.get(key_of(kinds.RUNTIME_CLASSES, "", name))
         handler = decode(record).get("handler") if record is not None else name
         offered = (self._node.get("status") or {}).get("runtimeHandlers") or ()
@@ -110,4 +114,47 @@ def _takes(node: Document) -> bool:
         (metadata.get("annotations") or {}).get(TAKES_PODS) == "true"
         and "deletionTimestamp" not in metadata
         and not (node.get("spec") or {}).get("unschedulable")
+    )
+
+
+def bound(pod: Document, binding: Mapping[str, Any], now: datetime) -> Document:
+    """Applies a Binding to a pod; the generation stays. Raises the errors of a kube-apiserver if the uid differs, or the pod is being
+    deleted or already bound. An impossible target is 400 here, where a kube-apiserver answers 500."""
+    metadata, given, target = pod["metadata"], _part(binding, "metadata"), _part(binding, "target")
+    node, name = target.get("name"), metadata["name"]
+    if given.get("name") not in (None, "", name):
+        raise BadRequest("name in URL does not match name in Binding object")
+    if target.get("kind") not in (None, "", "Node") or not isinstance(node, str) or dns_subdomain(node):
+        raise BadRequest(f"binding of pod {name!r}: the target must be a Node; set target.kind and a valid target.name")
+    asked = given.get("uid")
+    if asked and asked != metadata["uid"]:
+        raise refusals.other_uid(PODS, name, str(asked), metadata["uid"])
+    if "deletionTimestamp" in metadata:
+        raise _refused(name, f"pod {name} is being deleted, cannot be assigned to a host")
+    there = (pod.get("spec") or {}).get("nodeName")
+    if there:
+        raise _refused(name, f'pod {name} is already assigned to node "{there}"')
+    return placed(owning(pod), node, now)
+
+
+def placed(pod: Document, node: str, now: datetime) -> Document:
+    """The pod with that nodeName, and with the condition PodScheduled."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": times.seconds(now)}
+    others = [c for c in status.get("conditions") or () if c.get("type") != "PodScheduled"]
+    return {**pod, "spec": {**spec, "nodeName": node}, "status": {**status, "conditions": [*others, scheduled]}}
+
+
+def _part(binding: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    part = binding.get(field)
+    if part is None:
+        return {}
+    if not isinstance(part, Mapping):
+        raise BadRequest(f"binding: {field} must be an object")
+    return part
+
+
+def _refused(name: str, why: str) -> Conflict:
+    return Conflict(
+        f'Operation cannot be fulfilled on pods/binding "{name}": {why}', details={"name": name, "kind": "pods/binding"}
     )

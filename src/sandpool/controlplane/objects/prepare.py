@@ -1,9 +1,12 @@
-"""What a body must say about itself, and what the cluster writes into a new object. Pure."""
+"""Checks name, namespace and kind of a request body, and fills in the metadata of a new object: generated name, uid, owner references. Pure."""
 
 from __future__ import annotations
 
+import random
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from sandpool.controlplane.objects import refusals
 from sandpool.controlplane.objects.document import Document, metadata_of, text_of
@@ -15,7 +18,7 @@ from sandpool.model.times import seconds
 
 
 def check_names(resource: Resource[Any], metadata: Document, namespace: str, name: str) -> None:
-    """What a body says about where it belongs must be what the request says."""
+    """Checks that name and namespace in the body are those of the request."""
     if resource.namespaced and text_of(metadata, "namespace") not in ("", namespace):
         raise refusals.namespace_mismatch()
     if text_of(metadata, "name") != name:
@@ -23,8 +26,8 @@ def check_names(resource: Resource[Any], metadata: Document, namespace: str, nam
 
 
 def settle_namespace(resource: Resource[Any], metadata: Document, namespace: str) -> str:
-    """Puts the namespace of the request into a metadata of our own, and answers it; another one in it is refused. A
-    request without one means that in the metadata."""
+    """Sets metadata.namespace in place and returns it. A namespace that differs from that of the request is refused. If
+    the request has none, that of the metadata counts."""
     if not resource.namespaced:
         metadata.pop("namespace", None)
         return namespace
@@ -38,7 +41,7 @@ def settle_namespace(resource: Resource[Any], metadata: Document, namespace: str
 
 
 def check_kind(resource: Resource[Any], body: Document) -> None:
-    """A body may leave out what it is, but not be something else."""
+    """Checks that apiVersion and kind are those of the resource, or absent."""
     version, kind = body.get("apiVersion"), body.get("kind")
     if version and version != resource.api_version:
         raise BadRequest(
@@ -49,7 +52,7 @@ def check_kind(resource: Resource[Any], body: Document) -> None:
 
 
 def stamp(strategy: Strategy, metadata: Document, *, uid: str, now: datetime) -> None:
-    """What the cluster writes into the metadata of a new object, which is its own, after admission."""
+    """Sets uid, creationTimestamp and generation of a new object in place, after admission."""
     metadata["uid"] = uid
     metadata["creationTimestamp"] = seconds(now)
     if strategy.generation:
@@ -68,7 +71,50 @@ def check_subresource(resource: Resource[Any], subresource: str) -> None:
 
 
 def check_uid(resource: Resource[Any], name: str, old: Document, body: Document) -> None:
-    """A PUT that names a uid means that object and no other of its name."""
+    """Raises Conflict if a PUT names the uid of another object."""
     asked = text_of(metadata_of(body), "uid")
     if asked and asked != old["metadata"]["uid"]:
         raise refusals.other_uid(resource, name, asked, old["metadata"]["uid"])
+
+
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_LENGTH = 5
+_LONGEST = 63 - _LENGTH
+ATTEMPTS = 8
+
+_random = random.SystemRandom()
+
+
+def random_suffix() -> str:
+    return "".join(_random.choices(_ALPHABET, k=_LENGTH))
+
+
+def generated(prefix: str, suffix: str) -> str:
+    return prefix[:_LONGEST] + suffix
+
+
+_WARNING = (
+    ".metadata.ownerReferences contains duplicate entries{}; API server dedups owner references in 1.20+, and may reject "
+    "such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}"
+)
+_encode = msgspec.json.Encoder(order="sorted").encode
+_LATE = " after mutating admission happens"
+
+
+def settle_owners(metadata: Document, *, patched: bool = False) -> tuple[str, ...]:
+    """Removes duplicate owner references in place. Returns a warning if there were any."""
+    references = metadata.get("ownerReferences")
+    if not references or len(references) < 2:
+        return ()
+    kept: dict[bytes, Any] = {}  # by their encoded bytes: there may be thousands, too many to compare pairwise
+    repeated: list[str] = []
+    for reference in references:
+        said = _encode(reference)
+        if said in kept:
+            repeated.append(reference["uid"])
+        else:
+            kept[said] = reference
+    if not repeated:
+        return ()
+    metadata["ownerReferences"] = list(kept.values())
+    return (_WARNING.format(_LATE if patched else "", ", ".join(repeated)),)

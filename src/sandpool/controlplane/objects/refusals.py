@@ -1,7 +1,7 @@
-"""The answers that refuse a request, worded as Kubernetes words them.
+"""The errors of requests, with the messages of Kubernetes.
 
-Clients branch on code and reason, people search for the words: both are part of the contract. Schema violations are
-worded by admission; here are the rest.
+Clients branch on code and reason, and people search for the message: both are part of the contract. Admission has the
+messages of schema violations; all others are here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def already_exists(resource: Resource[Any], name: str, *, leaving: bool = False)
 
 
 def no_name_left(resource: Resource[Any], name: str) -> AlreadyExists:
-    """Every generated name was taken."""
+    """Every name generated from generateName was taken."""
     return AlreadyExists(
         f'{resource.group_resource} "{name}" already exists, the server was not able to generate a unique name for the object',
         details=_details(resource, name),
@@ -70,7 +70,7 @@ def other_uid(resource: Resource[Any], name: str, asked: str, actual: str) -> Co
 
 
 def delete_conflict(resource: Resource[Any], name: str, why: str) -> Conflict:
-    """Deletion names the kind where everything else names the plural."""
+    """A conflict of a DELETE: its message and details have the kind where all others have the plural."""
     kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     return Conflict(
         f'Operation cannot be fulfilled on {kind} "{name}": {why}',
@@ -121,7 +121,7 @@ def terminating(resource: Resource[Any], name: str, namespace: str) -> Forbidden
 def exceeded_share(
     resource: Resource[Any], name: str, namespace: str, what: str, amounts: tuple[int, int, int], flag: str
 ) -> Forbidden:
-    """Of what all tenants share, one has enough. `amounts` are what it asked for, what it holds, and what it may hold now."""
+    """A tenant exceeds its share. `amounts`: requested, used, and the current limit."""
     asked, held, most = amounts
     return Forbidden(
         f'{resource.group_resource} "{name}" is forbidden: exceeded share of namespace {namespace}, requested: {what}={asked}, '
@@ -137,10 +137,10 @@ def too_fast(namespace: str, seconds: int) -> TooManyRequests:
     )
 
 
-def busy(resource: Resource[Any], name: str, why: str, seconds: int) -> TooManyRequests:
-    """Nothing was stored, and nothing is wrong with it."""
+def try_again(resource: Resource[Any], name: str, why: str, seconds: int) -> TooManyRequests:
+    """429: nothing was stored, but the object is valid. `why` continues a sentence whose subject is the object."""
     return TooManyRequests(
-        f'{resource.group_resource} "{name}" cannot wait for a sandbox now: {why}. Try again in {seconds} s',
+        f'{resource.group_resource} "{name}" {why}. Try again in {seconds} s',
         details=_details(resource, name),
         retry_after=seconds,
     )
@@ -162,7 +162,7 @@ def undeletable(resource: Resource[Any], name: str) -> Forbidden:
 
 
 def unapplicable() -> Invalid:
-    """A JSON patch whose test failed or whose path is absent: 422 without causes, and nothing about why."""
+    """A JSON patch whose test failed or whose path is absent: 422 without causes or an explanation, as in Kubernetes."""
     return Invalid(UNAPPLICABLE)
 
 
@@ -197,7 +197,7 @@ def bad_options(kind: str, cause: Cause) -> Invalid:
 
 
 class TokenExpired(Gone):
-    """A continue token older than what is remembered. `after` continues at the present state instead."""
+    """The revision of a continue token is compacted. `after` is a token that continues with the current state instead."""
 
     def __init__(self, after: str) -> None:
         super().__init__(_INCONSISTENT)

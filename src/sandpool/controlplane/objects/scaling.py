@@ -1,6 +1,6 @@
-"""The scale subresource: an autoscaling/v1 Scale as a narrow window on one object.
+"""The scale subresource: reads and writes the replicas of an object as an autoscaling/v1 Scale.
 
-It has the object's name, uid and resourceVersion, so its conflicts are the object's.
+A Scale has the object's name, uid and resourceVersion, so writes conflict like writes of the object.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COPIED = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
 def scale_of(resource: Resource[Any], document: Document) -> Document:
-    """What the object looks like through the window. An absent count is 0, an absent selector is left out."""
+    """The Scale of an object. Absent replicas are 0; an absent selector is left out."""
     paths = _paths(resource)
     status: Document = {"replicas": _read(document, paths.status_replicas) or 0}
     selector = _read(document, paths.selector)
@@ -43,7 +43,7 @@ def scale_record(resource: Resource[Any], record: Record) -> Record:
 
 
 def scaled(resource: Resource[Any], document: Document, scale: Document, name: str, *, patched: bool) -> Document:
-    """The object as the Scale wants it: the count, and the Scale's resourceVersion and uid to be checked against."""
+    """The object with the Scale's replicas, and with the Scale's resourceVersion and uid, so that they are checked."""
     if scale.get("kind", "Scale") != "Scale" or scale.get("apiVersion", "autoscaling/v1") != "autoscaling/v1":
         raise BadRequest(f"a Scale of autoscaling/v1 is expected, not {scale.get('kind')} of {scale.get('apiVersion')}")
     metadata = metadata_of(scale)

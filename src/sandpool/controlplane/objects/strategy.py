@@ -1,6 +1,6 @@
-"""What differs from kind to kind, as data: who counts generations, who may be PUT blindly, who answers what.
+"""How the API server treats each kind, as data: generation, unconditional PUT, create by PUT, responses of deletes, patch types.
 
-A kind of ours behaves as a custom resource does on a real server; the core kinds each have their habits.
+Our kinds behave like custom resources on a kube-apiserver; each core kind behaves as it does there.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ _CORE_PATCHES = (PatchType.JSON, PatchType.MERGE, PatchType.STRATEGIC)
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    custom: bool = False  # a custom resource: a write of the status leaves all metadata alone
-    generation: bool = False  # metadata.generation counts the changes of what is wanted
-    unconditional: bool = True  # PUT without resourceVersion overwrites whatever is there
+    """How the API server treats one kind."""
+
+    custom: bool = False  # a custom resource: a write to /status ignores metadata
+    generation: bool = False  # metadata.generation counts changes outside metadata and status
+    unconditional: bool = True  # PUT without resourceVersion overwrites the present state
     put_creates: bool = False  # PUT of an absent name creates it
-    returns_object: bool = False  # a finished delete answers the object, not a Status
+    returns_object: bool = False  # a finished delete returns the object, not a Status
     patches: tuple[PatchType, ...] = _CORE_PATCHES
 
 
@@ -43,7 +45,7 @@ _STRATEGIES: dict[Resource[Any], Strategy] = {
 }
 
 
-# Asked for every write: a tuple of texts is found sooner than a resource, whose hash and equality are Python's.
+# Looked up for every write: a tuple of strings is faster than a Resource, whose hash and equality are written in Python.
 _BY_NAME = {(resource.group, resource.plural): strategy for resource, strategy in _STRATEGIES.items()}
 
 

@@ -1,25 +1,25 @@
-"""Decoded objects, each decoded once: what a write answers and what every watch in this process delivers is the same object."""
+"""A cache of decoded objects: the result of a write and every watch in this process share one decoded object."""
 
 from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from sandpool.controlplane.objects.recent import Recent
+from sandpool.controlplane.objects.recent import Recent, decoded_size
 from sandpool.model import codec
 from sandpool.model.metadata import Object, Revision
 from sandpool.model.resource import Resource
 
 T = TypeVar("T", bound=Object)
 
-_REMEMBERED = 4096
-_REMEMBERED_BYTES = 16 * 1024 * 1024
+REMEMBERED = 4096
+_REMEMBERED_BYTES = 64 * 1024 * 1024  # of memory
 
 
 class Typed:
-    """The newest decoded objects, by type and revision. An entry counts only for the very bytes that it was made of."""
+    """The most recently decoded objects, by type and revision. An entry is used only for the same bytes object that it was decoded from."""
 
     def __init__(self) -> None:
-        self._known: Recent[tuple[type, Revision], tuple[bytes, Any]] = Recent(_REMEMBERED, _REMEMBERED_BYTES)
+        self._known: Recent[tuple[type, Revision], tuple[bytes, Any]] = Recent(REMEMBERED, _REMEMBERED_BYTES)
 
     def object(self, resource: Resource[T], value: bytes, revision: Revision) -> T:
         key = (resource.type, revision)
@@ -28,5 +28,5 @@ class Typed:
             found: T = known[1]
             return found
         made = codec.decode(resource, value)
-        self._known.keep(key, (value, made), len(value))
+        self._known.keep(key, (value, made), decoded_size(value))
         return made

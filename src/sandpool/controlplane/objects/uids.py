@@ -1,4 +1,4 @@
-"""New uids: random ones as `uuid.uuid4` makes them, without asking the kernel for each."""
+"""New uids: random like those of `uuid.uuid4`, without a system call for each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 _SIZE: Final = 16
-_STOCK: Final = 256  # uids that one question to the kernel is good for
+_STOCK: Final = 256  # uids per read of random bytes from the kernel
 
 
 def uid_of(random: bytes) -> str:
@@ -18,7 +18,7 @@ def uid_of(random: bytes) -> str:
 
 
 class NewUids:
-    """Each is told once. What a fork inherits would be told twice: make another one there."""
+    """Generates uids. After a fork, create another one: both processes would return the same uids."""
 
     def __init__(self, random: Callable[[int], bytes] = os.urandom) -> None:
         self._random = random

@@ -1,7 +1,7 @@
-"""Watches: the changes of one kind, as one watcher may see them.
+"""Watches: turns changes of one kind into the events of one watcher.
 
-Events carry the stored bytes. An object that stops matching a selector leaves the watcher's world as it was when it still
-matched, at the revision of the change: the one event that is encoded for its own sake, once for all watchers.
+Events carry the stored bytes. An object that stops matching a selector becomes a DELETED event with the last state that
+matched, at the revision of the change. Only this event needs its own encoding, once for all watchers.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from sandpool.kube.errors import Unavailable
 from sandpool.model.metadata import Revision
 from sandpool.model.resource import Resource
 
-_EACH = 100  # bytes that an event takes besides its value
+_EACH = 100  # bytes that an event takes in addition to its value
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class RawEvent(msgspec.Struct, frozen=True, gc=False):
-    """One event for one watcher: what happened, and the object's stored bytes (shared by all watchers).
-    Of a bookmark, the value is a minimal object with the resourceVersion and, if `initial_done`, the mark."""
+    """One event for one watcher: its type, and the object's stored bytes (shared by all watchers). The value of a bookmark is a
+    minimal object with the resourceVersion and, if `initial_done`, the annotation k8s.io/initial-events-end."""
 
     type: EventType
     value: bytes
@@ -40,7 +40,7 @@ class RawEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class Departed:
-    """Last matching states, encoded once per change for all watchers that lose the object by it."""
+    """A cache of last matching states, encoded once per change for all watchers whose selector stops matching."""
 
     def __init__(self) -> None:
         self._values: Recent[Revision, bytes] = Recent(256, 8 * 1024 * 1024)
@@ -56,7 +56,7 @@ class Departed:
 
 
 class Watch:
-    """One watcher. `next` waits for events, `bookmark` says how far it has come, `close` ends it."""
+    """One watcher. `next` waits for events, `bookmark` returns its progress, `close` ends it."""
 
     def __init__(
         self, store: Store, resource: Resource[Any], namespace: str, query: WatchQuery, memo: Memo, departed: Departed
@@ -67,11 +67,11 @@ class Watch:
         self._departed = departed
         self._prefix = prefix_of(resource, namespace)
         self._first: list[RawEvent] = []
-        self._candidates: tuple[Record, ...] = ()  # for what it begins with: not compared with the selectors yet
+        self._candidates: tuple[Record, ...] = ()  # for the initial events, before selectors are applied
         self._last_of_first: RawEvent | None = None
-        self._in_hand: Revision | None = None  # of the first of those changes that are being looked at
-        self.first_size = 0  # bytes of what it begins with, as far as that is not a change; known when it has settled
-        self.pace: Callable[[], Awaitable[None]] | None = None  # asked before each portion of work
+        self._in_hand: Revision | None = None  # of the first change of the batch that is being matched
+        self.first_size = 0  # bytes of the initial events; known after `settling`
+        self.pace: Callable[[], Awaitable[None]] | None = None  # awaited before each portion of work
         self._since = query.since or Revision(0)
         self._watcher = self._begin(store, query)
 
@@ -91,7 +91,7 @@ class Watch:
         return store.watch(self._prefix, snapshot.revision)
 
     def settling(self) -> Iterator[None]:
-        """Finds out what it begins with, with a break after each portion of work."""
+        """Computes the initial events; yields after each portion of work."""
         candidates, self._candidates = self._candidates, ()
         work, everything = 0, self._matcher.everything
         for record in candidates:
@@ -114,11 +114,11 @@ class Watch:
         except Compacted as error:
             raise refusals.too_old(error.asked, error.oldest) from error
         except Ahead:
-            # A real server lets such a watcher wait until the revision is reached, in silence.
+            # A kube-apiserver lets such a watcher wait silently until the revision is reached.
             return store.watch(self._prefix, store.revision)
 
     async def next(self) -> list[RawEvent]:
-        """The next events that match, at least one, joined as they came. Gone: this watcher fell behind."""
+        """Waits for the next matching events, at least one, in order. Raises Gone if this watcher fell behind."""
         if self._candidates or self._last_of_first is not None:
             for _ in self.settling():
                 pass
@@ -137,7 +137,7 @@ class Watch:
                 return events
 
     async def _paced(self, changes: list[Change], pace: Callable[[], Awaitable[None]]) -> list[RawEvent]:
-        """Many at once, compared with a long selector, take long; and so does one, for thousands of watchers."""
+        """Matches changes in portions and awaits `pace` before each: many changes, a long selector, or thousands of watchers take long."""
         events: list[RawEvent] = []
         step = max(1, PORTION // self._matcher.terms)
         self._in_hand = changes[0].record.revision
@@ -161,7 +161,7 @@ class Watch:
         return [event for event in found if event is not None]
 
     def _event(self, change: Change) -> RawEvent | None:
-        """What the change is to this watcher: an object that starts to match appears, one that stops to match leaves."""
+        """The event of a change for this watcher: ADDED if the object starts to match, DELETED if it stops matching."""
         record, previous = change.record, change.previous
         was = previous is not None and self._matches(previous)
         now = not change.deleted and self._matches(record)
@@ -176,8 +176,8 @@ class Watch:
         return self._matcher.matches(self._memo.facts(record))
 
     def bookmark(self) -> RawEvent:
-        """How far this watcher has come, for a client that may have to resume. Call it between two `next`, or while
-        one is waiting; never with events in hand that were not sent yet."""
+        """A bookmark with the revision up to which this watcher has seen everything. Call it between two calls of `next`, or while
+        one is waiting; never while events returned by `next` are not sent yet."""
         reached = self._watcher.revision if self._in_hand is None else Revision(self._in_hand - 1)
         return self._mark(max(reached, self._since))
 

@@ -1,4 +1,4 @@
-"""The log that everything is written to: revisions, compare-and-swap, snapshots and watches over keys and bytes.
+"""The store of the API server: a log of keys and bytes with revisions, compare-and-swap, snapshots and watches.
 
-What may live here: durability and order. The store knows no kinds and never looks inside a value.
+Durability, ordering, backup and repair belong here. The store knows no kinds and never decodes a value.
 """

@@ -1,11 +1,11 @@
-"""Moving what is durable from the write-ahead log into the database file, beside the writer.
+"""Checkpoints: copies committed pages from the write-ahead log into the database file, in a thread beside the writer.
 
-A thread with its own connection copies while the writer goes on, each time some bytes have gathered. It can never finish
-while commits keep coming, so beyond a bound the writer itself copies the short rest between two commits and the log starts anew.
+The thread has its own connection and runs a checkpoint whenever enough bytes were written. While commits keep coming it can never copy
+everything, so above a bound the writer itself copies the rest between two commits, and SQLite restarts the log from its beginning.
 
-SQLite before 3.51.3 can lose commits when a checkpoint begins on a log that is wholly copied while a commit starts
-the log anew (sqlite.org/wal.html, "the WAL-reset bug"). So after each checkpoint the next one by the thread waits until a
-commit that began later has ended: then the log has started anew already, or holds something that is not copied.
+SQLite before 3.51.3 can lose commits when a checkpoint begins on a fully copied log while a commit restarts that log (sqlite.org/wal.html,
+"the WAL-reset bug"). So after each checkpoint, the thread's next one waits until a commit that began later has ended: then the log was either
+restarted already, or holds something that is not copied yet.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _FRAME = PAGE + 24  # a page and its header in the write-ahead log
 
 
 class Turns:
-    """Whether a checkpoint may begin beside the writer. Each number is changed by one thread only."""
+    """Decides whether the thread may begin a checkpoint (see the module). Each number is changed by one thread at a time."""
 
     def __init__(self) -> None:
-        self._begun = 0  # commits
-        self._ended = 0  # the newest one that succeeded
-        self._mark = 0  # commits begun when the last checkpoint ended
+        self._begun = 0  # number of commits begun
+        self._ended = 0  # number of the newest commit that succeeded
+        self._mark = 0  # number of commits begun when the last checkpoint ended
 
     def commit_begins(self) -> None:
         self._begun += 1
@@ -45,21 +45,21 @@ class Turns:
 
 
 class Checkpointer:
-    """`begin` and `ended` are called by the writer's thread around each commit."""
+    """The checkpoint thread. The writer's thread calls `begin` and `ended` around each commit."""
 
     def __init__(self, path: Path, often: int, bound: int, room: HeldRoom) -> None:
         self._connection = connect(path, wait=0.0)
         self._room = room
         self._often = often
         self._bound = bound
-        self._lock = threading.Lock()  # held by whoever runs a checkpoint
+        self._lock = threading.Lock()  # held during a checkpoint
         self._wake = threading.Event()
         self._turns = Turns()
         self._stopping = False
-        self._written = 0  # bytes since the last checkpoint, about
+        self._written = 0  # bytes since the last checkpoint, approximately
         self._overfull = False
-        self._told = ""  # the failure that was logged last, until a checkpoint succeeds
-        self._behind = False  # whether the log holds anything that is not copied
+        self._logged = ""  # the last failure that was logged, until a checkpoint succeeds
+        self._behind = False  # whether the log holds pages that are not copied
         self._thread = threading.Thread(target=self._run, name="sandpool-checkpoint", daemon=True)
         self._thread.start()
 
@@ -74,13 +74,13 @@ class Checkpointer:
             self._wake.set()
 
     def relieve(self, connection: sqlite3.Connection, *, short: bool = False) -> None:
-        """Between two commits of the writer: copies the rest if the log has grown too long, or the thread gets no turn. `short`: while
-        room is short, always. Then the log begins anew instead of growing, and room that comes goes to the database, which must have it for
-        that: a log that took it would hold still more that the database has no room for."""
+        """Called by the writer between two commits: copies the rest if the log has grown too long. With `short` (the disk is nearly full) it
+        always copies what it can, so that the log restarts instead of growing. Free space must go to the database first: a log that took it
+        would only hold more pages for which the database has no space."""
         if self._overfull or self._written > self._bound or (short and self._behind and self._room.any):
             with self._lock:
                 self._checkpoint(connection)
-                self._overfull = False  # whatever came of it: a reader in the way must not stop the writer each time
+                self._overfull = False  # even if it failed: a reader in the way must not delay every commit
 
     def _run(self) -> None:
         while True:
@@ -93,17 +93,17 @@ class Checkpointer:
                     self._overfull = self._checkpoint(self._connection) * _FRAME > self._bound
 
     def _checkpoint(self, connection: sqlite3.Connection) -> int:
-        """How many pages the log holds, copied ones included. Errors leave everything in the log, where it is safe."""
+        """Runs a checkpoint. Returns the number of pages in the log, including copied ones. After an error everything is still safe in the log."""
         self._written = 0
         try:
             _, pages, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             self._behind = copied < pages
-            self._told = ""
+            self._logged = ""
             self._room.top_up()
             return int(pages)
         except sqlite3.Error as error:
-            if str(error) != self._told:  # once, however long the disk is full
-                self._told = str(error)
+            if str(error) != self._logged:  # once, however long the disk is full
+                self._logged = str(error)
                 log.warning("checkpoint failed, the write-ahead log grows", error=error)
             return 0
         finally:

@@ -1,4 +1,4 @@
-"""What is wrong with a store: a value that says what is missing, and how to go on. Pure."""
+"""The report about a damaged store: what is missing, what is left, and how to continue. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sandpool.controlplane.store.record import Record
 from sandpool.model.metadata import NO_REVISION, Revision
 
 SHOWN = 20
-"""How many damaged objects a message names; all of them are in the report that is kept with the damaged files."""
+"""How many findings an error message shows; the report saved with the damaged files has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One write that cannot be read any more."""
+    """One write that can no longer be read."""
 
     key: str  # empty: not known
     revision: Revision
@@ -37,7 +37,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Acknowledged revisions of which there is no trace."""
+    """A range of acknowledged revisions that were not found."""
 
     first: Revision
     last: Revision
@@ -50,18 +50,18 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is damaged, and what can be had in spite of it."""
+    """What is damaged, and what can still be read."""
 
     path: Path
     facts: tuple[str, ...] = ()  # about the files
     missing: tuple[Missing, ...] = ()
     losses: tuple[Loss, ...] = ()
     live: Mapping[str, Record] = field(default_factory=dict)  # the newest sound state of each object
-    newest: Revision = NO_REVISION  # no revision up to here may be given again
-    intact: bool = False  # every object can be had as it was last acknowledged
+    newest: Revision = NO_REVISION  # revisions up to this one must not be assigned again
+    intact: bool = False  # every object can be read in its last acknowledged state
 
     def lines(self) -> list[str]:
-        """Everything, one thing a line; what cost an object first."""
+        """The whole report, one finding per line. Lost objects come before superseded revisions."""
         losses = sorted(self.losses, key=lambda loss: (loss.superseded, loss.key, loss.revision))
         return [*self.facts, *map(str, self.missing), *map(str, losses)]
 
@@ -70,7 +70,7 @@ class Diagnosis:
 
 
 class Damaged(DamagedStore):
-    """A store that was looked through."""
+    """The store is damaged; carries the diagnosis."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(refusal(diagnosis))

@@ -1,12 +1,12 @@
-"""What can go wrong with a store, besides Stale and Compacted (see record.py), which are ordinary answers.
+"""Errors of the store. Stale and Compacted (see record.py) are ordinary outcomes and not among them.
 
 StoreError
-├── StoreFailed        a commit did not become durable: this write and those behind it did not happen
-├── StoreClosed        asked after close
-├── Ahead              a revision that has not been reached yet
-├── DamagedStore       the file is one of ours, but what it holds is damaged, or not all that was acknowledged
-├── DamagedBackup      a backup holds something else than what was written to it
-├── ForeignFile        the file is not one of ours; nothing in it was touched
+├── StoreFailed        a commit did not become durable: this write and all later pending ones did not happen
+├── StoreClosed        the store was used after close
+├── Ahead              the requested revision has not been reached yet
+├── DamagedStore       the file is a store, but it is damaged or lacks acknowledged writes
+├── DamagedBackup      the content of a backup is not what was written to it
+├── ForeignFile        the file is not a store or a backup; it was not touched
 └── UnknownFormat      the file was written by a newer version
 """
 
@@ -21,15 +21,15 @@ class StoreError(SandpoolError):
 
 
 class StoreFailed(StoreError):
-    """A write could not be made durable. Reads go on with what is durable."""
+    """A write could not be made durable. Reads continue to show what is durable."""
 
 
 class StoreClosed(StoreError):
-    """The store, or this watcher of it, is closed."""
+    """The store, or this watcher, is closed."""
 
 
 class Ahead(StoreError):
-    """The revision asked for lies in the future."""
+    """The requested revision lies in the future."""
 
     def __init__(self, asked: Revision, newest: Revision) -> None:
         super().__init__(f"revision {asked} has not been reached yet, the newest is {newest}")
@@ -38,7 +38,7 @@ class Ahead(StoreError):
 
 
 class DamagedStore(StoreError):
-    """What is on disk cannot be trusted, or is not all that was acknowledged. Nothing was changed."""
+    """The store on disk is damaged, or lacks acknowledged writes. Nothing was changed."""
 
 
 class DamagedBackup(StoreError):
@@ -46,8 +46,8 @@ class DamagedBackup(StoreError):
 
 
 class ForeignFile(StoreError):
-    """Something else lives at this path. Nothing was written to it."""
+    """The file at this path is of another kind. Nothing was written to it."""
 
 
 class UnknownFormat(StoreError):
-    """The file's format is newer than this program."""
+    """The file was written by a newer version of this program."""

@@ -1,4 +1,4 @@
-"""Files that survive a power loss: created private, renamed and removed durably."""
+"""File operations that survive a power loss, and files that only their owner may read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync_directory(path: Path) -> None:
-    """Makes the names in a directory durable: those created, renamed and removed."""
+    """Makes creations, renames and removals in a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -30,13 +30,13 @@ def rename_durably(source: Path, target: Path) -> None:
 
 
 def create_private(path: Path) -> None:
-    """An empty file that only its owner may read. SQLite gives its side files the same mode."""
+    """Creates an empty file that only its owner may read. SQLite gives its side files the same mode."""
     remove(path)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def remove(path: Path) -> None:
-    """Removes a file; one that is not there is fine."""
+    """Removes a file if it exists."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -44,5 +44,5 @@ def remove(path: Path) -> None:
 
 
 def side_files(store: Path) -> tuple[Path, ...]:
-    """What SQLite keeps beside a database while it is in use, and leaves behind after a crash."""
+    """The files that SQLite keeps beside a database while it is open, and leaves behind after a crash. The write-ahead log comes first."""
     return tuple(store.with_name(store.name + suffix) for suffix in ("-wal", "-shm", "-journal"))

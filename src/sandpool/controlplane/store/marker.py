@@ -1,14 +1,14 @@
-"""The marker: a small file beside the store that says up to which revision writes were acknowledged.
+"""The marker: a small file beside the store that records up to which revision writes were acknowledged.
 
-SQLite treats a write-ahead log that was cut, damaged or removed as one that ended there, and starts without a word. The
-marker is how we know that more was acknowledged.
+If a write-ahead log was cut, damaged or removed, SQLite silently treats it as ending there. The marker shows that more
+was acknowledged.
 
-It never claims too much: the writer writes it after the commit is durable. It claims enough: the write reaches the kernel
-before the acknowledgement leaves, so after `kill -9` it is exact. A thread makes it durable soon after, without anybody
-waiting, so after a power loss it may lag by what was acknowledged in the last moments.
+It is never ahead of the store: the writer writes it after the commit is durable. After `kill -9` it is exact, because the
+write reaches the kernel before the acknowledgement is sent. A thread syncs it soon after, and no request waits for that, so
+after a power loss it may lag by the last moments.
 
-Three slots take turns. One is written, one is being made durable, one is durable and not touched: a write that the power
-cut short never takes the others with it.
+There are three slots, used in rotation: one is being written, one is being synced, and one is durable and not touched. So a
+write torn by a power loss cannot damage the other two.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from sandpool.telemetry.log import logger
 log = logger(__name__)
 
 SPACING: Final = 0.1
-"""Seconds between two syncs: how far the marker may lag behind after a power loss."""
+"""Seconds between two syncs: how far the marker may lag after a power loss."""
 
 _SLOTS: Final = 3
-_SLOT: Final = 4096  # no two slots in one sector, whatever the disk calls a sector
+_SLOT: Final = 4096  # bytes: no two slots share a sector, whatever the sector size
 _MAGIC: Final = b"sandpool-mark 1"
 
 
@@ -43,7 +43,7 @@ class Mark:
 
 
 class DamagedMarker(Exception):
-    """The file is there and says nothing that can be trusted."""
+    """The marker exists, but its content cannot be trusted."""
 
 
 def marker_of(store: Path) -> Path:
@@ -56,7 +56,7 @@ def encode_slot(mark: Mark) -> bytes:
 
 
 def decode_slot(slot: bytes) -> Mark | None:
-    """None if it is torn, damaged or was never written."""
+    """The mark in a slot; None if the slot is torn, damaged or was never written."""
     line, ended, _ = slot.partition(b"\n")
     text, _, checksum = line.rpartition(b" ")
     if not ended or not text.startswith(_MAGIC + b" ") or checksum != b"%08x" % crc32(text):
@@ -66,7 +66,7 @@ def decode_slot(slot: bytes) -> Mark | None:
 
 
 def read_mark(store: Path) -> Mark | None:
-    """What the marker of a store says; None if there is no marker. Raises DamagedMarker."""
+    """The newest mark in a store's marker; None if there is no marker. Raises DamagedMarker."""
     try:
         found = [mark for mark in _slots(store) if mark is not None]
     except FileNotFoundError:
@@ -84,7 +84,7 @@ def _slots(store: Path) -> list[Mark | None]:
 
 
 def write_mark(store: Path, mark: Mark) -> None:
-    """Replaces the marker, durably."""
+    """Creates or replaces the marker file, durably."""
     target = marker_of(store)
     draft = target.with_name(target.name + ".new")
     create_private(draft)
@@ -97,13 +97,13 @@ def write_mark(store: Path, mark: Mark) -> None:
 
 
 class Marker:
-    """The marker of an open store, written in place: that needs no room on a full disk. `acknowledge` is called by the writer's thread only."""
+    """The marker of an open store, written in place, so that it works on a full disk. Only the writer's thread calls `acknowledge`."""
 
     def __init__(self, store: Path, identity: str, spacing: float = SPACING) -> None:
         self._path = marker_of(store)
         self._identity = identity
         revisions = [NO_REVISION if mark is None else mark.revision for mark in _slots(store)]
-        self._slot = (revisions.index(max(revisions)) + 1) % _SLOTS  # what says most stays until another is durable
+        self._slot = (revisions.index(max(revisions)) + 1) % _SLOTS  # the newest slot is kept until another is durable
         self._descriptor = os.open(self._path, os.O_WRONLY)
         self._spacing = spacing
         self._turn = threading.Lock()
@@ -114,7 +114,7 @@ class Marker:
         self._thread.start()
 
     def acknowledge(self, revision: Revision) -> None:
-        """Never fails: the write is durable whatever becomes of the marker, which only lags behind."""
+        """Records that all writes up to this revision are durable. Never fails: after an error the marker only lags."""
         content = encode_slot(Mark(self._identity, revision))
         try:
             with self._turn:

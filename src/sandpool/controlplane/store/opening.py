@@ -1,6 +1,6 @@
-"""Opening a store: made if it is new, upgraded if it is old, and refused where it is not what was acknowledged.
+"""Opens a store: creates a new one, upgrades an old one, and refuses one that is damaged or lacks acknowledged writes.
 
-Everything is read, and compared with its checksums and with the marker, before a connection is made that may write.
+Everything is read and checked against its checksums and the marker before any connection may write.
 """
 
 from __future__ import annotations
@@ -14,13 +14,29 @@ from pathlib import Path
 from sandpool.controlplane.store.damage import Damaged, Diagnosis, Missing
 from sandpool.controlplane.store.errors import DamagedStore, ForeignFile, StoreError
 from sandpool.controlplane.store.files import side_files, sync_file
-from sandpool.controlplane.store.loading import UNSOUND, load, read_floor
+from sandpool.controlplane.store.loading import (
+    UNSOUND,
+    Salvaged,
+    census_fact,
+    holes_of,
+    live_of,
+    load,
+    losses_of,
+    read_floor,
+    salvage,
+)
 from sandpool.controlplane.store.log import Loaded, Row
 from sandpool.controlplane.store.marker import DamagedMarker, Mark, read_mark
 from sandpool.controlplane.store.replacement import finish, replace_store, set_aside
 from sandpool.controlplane.store.rows import Check, anything, read_rows
-from sandpool.controlplane.store.salvage import Salvaged, census_fact, holes_of, live_of, losses_of, salvage
-from sandpool.controlplane.store.sqlite_file import check_header, create, in_the_way, open_reader, open_writer, unusable
+from sandpool.controlplane.store.sqlite_file import (
+    check_header,
+    create,
+    is_not_damage,
+    open_reader,
+    open_writer,
+    unusable,
+)
 from sandpool.model.metadata import NO_REVISION, Revision
 from sandpool.telemetry.log import logger
 
@@ -28,65 +44,68 @@ log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What a store that is opened must be, and what may be missing."""
+class OpenOptions:
+    """How to open a store: what the caller knows about it, and whether to accept loss."""
 
     accept_loss: bool = False  # start with what is left of a damaged store
-    check: Check = anything  # of values that carry no checksum: of a format-1 store
-    traces: tuple[str, ...] = ()  # what is there that only a cluster with a store leaves behind
+    check: Check = anything  # checks values without a checksum, in a format-1 store
+    traces: tuple[str, ...] = ()  # files that exist and prove that there was a store
     keep: Callable[[Diagnosis, Path], None] = lambda diagnosis, kept: None
-    """Called before a damaged store is replaced, to keep more than its files in the directory `kept`."""
+    """Called before a damaged store is replaced, to save more than the store's own files in the directory `kept`."""
 
 
-def open_store(path: Path, wait: float, window: int, terms: Terms = Terms()) -> tuple[sqlite3.Connection, Loaded]:
-    """The writer's connection, and all that the store holds. Raises Damaged where something is missing, unless that was accepted."""
+def open_store(
+    path: Path, wait: float, window: int, options: OpenOptions = OpenOptions()
+) -> tuple[sqlite3.Connection, Loaded]:
+    """Opens a store. Returns the writer's connection and the content. Raises Damaged, unless `accept_loss` is set: then the store is rebuilt."""
     finish(path)
-    if not path.exists() and not _was_there(path, terms):
+    if not path.exists() and not _was_there(path, options):
         try:
             create(path)
         except sqlite3.Error as error:
             raise unusable(path, error) from error
     try:
-        return _open_sound(path, wait, window, terms)
+        return _open_sound(path, wait, window, options)
     except Damaged as damage:
-        if not terms.accept_loss:
+        if not options.accept_loss:
             raise
-        _accept(damage.diagnosis, terms)
-    return _open_sound(path, wait, window, terms)
+        _accept(damage.diagnosis, options)
+    return _open_sound(path, wait, window, options)
 
 
-def _was_there(path: Path, terms: Terms) -> bool:
+def _was_there(path: Path, options: OpenOptions) -> bool:
     try:
         mark = read_mark(path)
     except DamagedMarker:
         return True
-    return bool(terms.traces) or side_files(path)[0].exists() or (mark is not None and mark.revision > NO_REVISION)
+    return bool(options.traces) or side_files(path)[0].exists() or (mark is not None and mark.revision > NO_REVISION)
 
 
-def _accept(diagnosis: Diagnosis, terms: Terms) -> None:
-    """Keeps the damaged files and puts a store in their place that holds what is left."""
+def _accept(diagnosis: Diagnosis, options: OpenOptions) -> None:
+    """Saves the damaged files and replaces the store by one that holds what is left."""
     rows = sorted(diagnosis.live.values(), key=lambda record: record.revision)
     with _writing(diagnosis.path):
         kept = set_aside(diagnosis)
-        terms.keep(diagnosis, kept)
+        options.keep(diagnosis, kept)
         replace_store(diagnosis.path, (Row(record, NO_REVISION, False) for record in rows), diagnosis.newest)
     for line in diagnosis.lines():
         log.warning("damaged", path=diagnosis.path, what=line)
     log.warning("the store was made anew from what is left", objects=len(rows), damaged_files=kept)
 
 
-def _open_sound(path: Path, wait: float, window: int, terms: Terms) -> tuple[sqlite3.Connection, Loaded]:
-    reader, loaded = _read(path, window, terms)
+def _open_sound(path: Path, wait: float, window: int, options: OpenOptions) -> tuple[sqlite3.Connection, Loaded]:
+    reader, loaded = _read(path, window, options)
     try:
         if not loaded.identity:
-            _upgrade(path, reader, terms.check)
+            _upgrade(path, reader, options.check)
             reader.close()
-            reader, loaded = _read(path, window, terms)
-        connection = open_writer(path, wait)  # while the reader is there, so that the write-ahead log is read once
+            reader, loaded = _read(path, window, options)
+        # Before the reader closes, so that SQLite recovers the write-ahead log only once.
+        connection = open_writer(path, wait)
     finally:
         reader.close()
     try:
-        # What a killed process had written but not synced is read, and so must be durable, before the marker may count it.
+        # A killed process may have written data without syncing it. It was loaded, so it must be durable before the marker counts it.
         for file in (path, side_files(path)[0]):
             sync_file(file)
     except BaseException:
@@ -104,20 +123,20 @@ def _upgrade(path: Path, reader: sqlite3.Connection, check: Check) -> None:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """A store that is written anew needs room, and a directory that may be written to."""
+    """Explains errors while a store is rewritten: that needs disk space and a writable directory."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
         raise StoreError(
-            f"{path} cannot be written anew ({error}): make room on its disk, as much as it has now, and check who may write there"
+            f"{path} cannot be rewritten ({error}): free as much space on its disk as it uses now, and check the permissions there"
         ) from error
 
 
-def _read(path: Path, window: int, terms: Terms) -> tuple[sqlite3.Connection, Loaded]:
-    """The store as it is, and the connection that read it. Raises Damaged."""
+def _read(path: Path, window: int, options: OpenOptions) -> tuple[sqlite3.Connection, Loaded]:
+    """Reads the whole store. Returns the reader's connection and the content. Raises Damaged."""
     mark, fault = _mark(path)
-    sealed = _is_sealed(path, mark, terms)
-    check = terms.check
+    sealed = _is_sealed(path, mark, options)
+    check = options.check
     try:
         reader = open_reader(path)
     except sqlite3.Error as error:
@@ -131,7 +150,7 @@ def _read(path: Path, window: int, terms: Terms) -> tuple[sqlite3.Connection, Lo
         raise
     except UNSOUND as error:
         try:
-            if in_the_way(error):
+            if is_not_damage(error):
                 raise unusable(path, error) from error
             raise Damaged(_diagnose(path, reader, sealed, check, mark, fault, str(error))) from error
         finally:
@@ -142,10 +161,10 @@ def _read(path: Path, window: int, terms: Terms) -> tuple[sqlite3.Connection, Lo
     return reader, loaded
 
 
-def _is_sealed(path: Path, mark: Mark | None, terms: Terms) -> bool:
-    """Whether its rows carry checksums. Raises Damaged if it is not there, or not to be recognised though its marker is there."""
+def _is_sealed(path: Path, mark: Mark | None, options: OpenOptions) -> bool:
+    """Whether the rows carry checksums. Raises Damaged if the file is missing, or has a marker but does not look like a store."""
     if not path.exists():
-        there = f", though {', '.join(terms.traces)} is there" if terms.traces else ""
+        there = f", though {', '.join(options.traces)} is there" if options.traces else ""
         raise Damaged(_nothing(path, mark, f"the file is missing{there}"))
     try:
         return check_header(path) > 1
@@ -156,14 +175,14 @@ def _is_sealed(path: Path, mark: Mark | None, terms: Terms) -> bool:
 
 
 def _mark(path: Path) -> tuple[Mark | None, str]:
-    """What the marker says, and what is wrong with it."""
+    """The content of the marker, and what is wrong with it (empty: nothing)."""
     try:
         mark = read_mark(path)
     except DamagedMarker as error:
-        return None, f"{path.name}-mark is damaged ({error}): whether acknowledged writes are missing cannot be told"
+        return None, f"{path.name}-mark is damaged ({error}): it is unknown whether acknowledged writes are missing"
     return (
         mark,
-        f"{path.name}-mark is missing: whether acknowledged writes are missing cannot be told" if mark is None else "",
+        f"{path.name}-mark is missing: it is unknown whether acknowledged writes are missing" if mark is None else "",
     )
 
 
@@ -172,7 +191,7 @@ def _fits(mark: Mark | None, loaded: Loaded) -> bool:
 
 
 def _nothing(path: Path, mark: Mark | None, why: str) -> Diagnosis:
-    """Nothing at all can be read."""
+    """The diagnosis of a store of which nothing can be read."""
     newest = NO_REVISION if mark is None else mark.revision
     missing = (Missing(Revision(1), newest, why),) if newest else ()
     return Diagnosis(path, facts=() if missing else (why,), missing=missing, newest=newest)
@@ -181,7 +200,7 @@ def _nothing(path: Path, mark: Mark | None, why: str) -> Diagnosis:
 def _diagnose(
     path: Path, reader: sqlite3.Connection, sealed: bool, check: Check, mark: Mark | None, fault: str, first: str
 ) -> Diagnosis:
-    """`first` is what made us look: it is told where nothing more exact is found."""
+    """Finds out what is damaged and what is left. `first` is the error that was met: it is reported if nothing more specific is found."""
     found = salvage(reader, sealed, check, NO_REVISION if mark is None else mark.revision)
     live = live_of(found.rows.values())
     facts = [*found.facts, *holes_of(found)]
@@ -205,7 +224,7 @@ def _diagnose(
 
 
 def _highest(found: Salvaged, mark: Mark | None) -> Revision:
-    """Above every revision that may ever have been given."""
+    """The highest revision that may ever have been assigned."""
     known = (found.floor, *found.rows, *found.bad, *found.names, NO_REVISION if mark is None else mark.revision)
     return Revision(max(known))
 
@@ -218,17 +237,16 @@ def _why_cut(path: Path) -> str:
 
 
 def look_through(path: Path, check: Check = anything) -> Loaded:
-    """A store that may be in use by another process, without its history. Raises Damaged."""
+    """Reads a store that another process may be using, without its history. Raises Damaged."""
     if not path.exists():
         raise StoreError(f"there is no store at {path}")
     idle = not side_files(path)[0].exists()
     try:
-        reader, loaded = _read(path, 0, Terms(check=check))
+        reader, loaded = _read(path, 0, OpenOptions(check=check))
     except Damaged:
         if not idle or not side_files(path)[0].exists():
             raise
-        reader, loaded = _read(
-            path, 0, Terms(check=check)
-        )  # somebody began to write to it while it was read as one that nobody does
+        # A writer started while the store was read as one without a writer: read it again.
+        reader, loaded = _read(path, 0, OpenOptions(check=check))
     reader.close()
     return loaded

@@ -1,8 +1,8 @@
-"""What the layers above see of a store. The SQLite store and its memory twin both are one, and pass one suite.
+"""The interface of a store, for the layers above it. One test suite runs on it with the SQLite log and with the log in memory.
 
-All methods run on the event loop's thread. Reads never wait and see only what is durable. A write is decided at once
-(compare-and-swap against the newest state, including writes still on their way to disk, so that writers of one key follow
-each other without waiting) and acknowledged, by its future, once it is durable.
+All methods run on the event loop's thread. Reads never wait and see only what is durable. A write is decided immediately, by compare-and-swap
+against the newest state. That includes writes still in flight to disk, so that successive writers of one key need not wait for each other.
+Its future resolves once it is durable.
 """
 
 from __future__ import annotations
@@ -16,60 +16,62 @@ from sandpool.controlplane.store.record import Change, Record, Snapshot
 from sandpool.model.metadata import Revision
 
 Encode = Callable[[Revision], bytes]
-"""Makes the value of a write, given the revision that it will have (to be put into resourceVersion)."""
+"""Encodes the value of a write, given the revision that it will have (for its resourceVersion)."""
 
 
 Count = Callable[[Sequence[Change], int], None]
-"""Counts what is stored: hears of changes that were decided, with 1, and of those whose commit failed once more, with -1."""
+"""Counts what is stored: called with 1 for changes that were decided, and with -1 for changes whose commit failed."""
 Write = tuple[str, Revision, Encode]
-"""A key, the revision that it must have, and the value: what `put` takes."""
+"""The arguments of `put`: a key, the revision that it must have, and the value."""
 
 
 class Watcher(Protocol):
     """A cursor into the shared history of one prefix. Nothing is queued per watcher."""
 
     async def changes(self) -> list[Change]:
-        """All durable changes since the last call, at least one, in order. Waits. Raises Compacted when this watcher
-        has fallen behind what is remembered; nobody ever waits for a slow watcher."""
+        """Waits for at least one durable change since the last call and returns changes in order. Raises Compacted when this
+        watcher has fallen behind the history. A slow watcher never delays others."""
         ...
 
     @property
     def revision(self) -> Revision:
-        """The newest durable revision of the whole store that this watcher is known to have caught up with."""
+        """The newest durable revision of the whole store up to which this watcher has missed nothing."""
         ...
 
     def close(self) -> None: ...
 
 
 class Store(Protocol):
+    """See the module."""
+
     decided: Callable[[Unit], None] | None
-    """Called with each write, or with several that go together, at the moment in which it is decided: `newest` shows it already."""
+    """Called with each unit (one write, or several in one commit) when it is decided. `newest` already shows it."""
     upset: Callable[[], None] | None
-    """Called when the newest state is another than `decided` told: writes failed, or everything was replaced."""
+    """Called when the newest state is no longer what `decided` reported: writes failed, or everything was replaced."""
 
     @property
     def revision(self) -> Revision:
-        """Of the newest durable write."""
+        """The revision of the newest durable write."""
         ...
 
     @property
     def oldest(self) -> Revision:
-        """A watch may start from here or later."""
+        """The oldest revision from which every watch can start."""
         ...
 
     def get(self, key: str) -> Record | None: ...
 
     def newest(self, key: str) -> Record | None:
-        """Like get, but including writes that are not yet durable. What a read-modify-write builds on; an answer derived
-        from it must not leave the process before `durable(record.revision)`."""
+        """Like `get`, but including writes that are not yet durable. A read-modify-write builds on this. An answer derived from it
+        must not leave the process before `durable(record.revision)`."""
         ...
 
     def newest_under(self, prefix: str) -> Sequence[Record]:
-        """What `newest` says of each key under the prefix, in no order."""
+        """The `newest` record of each key under the prefix, unordered."""
         ...
 
     def deciding(self, key: str) -> Revision:
-        """Of the newest write to the key that is not yet durable, a deletion included; 0 if there is none."""
+        """The revision of the newest write (or deletion) of the key that is not yet durable; 0 if there is none."""
         ...
 
     async def durable(self, revision: Revision) -> None:
@@ -77,35 +79,41 @@ class Store(Protocol):
         ...
 
     def scan(self, prefix: str, *, at: Revision | None = None, after: str = "", limit: int = 0) -> Snapshot:
-        """Keys under the prefix, in order, beyond the key `after`, as of revision `at` (default: now).
-        Raises Compacted if `at` is no longer remembered."""
+        """Records under the prefix, in key order, beyond the key `after`, as of revision `at` (default: now).
+        Raises Compacted if the history no longer reaches back to `at`."""
         ...
 
-    def count(self, prefix: str) -> int: ...
+    def count(self, prefix: str, after: str = "") -> int:
+        """The number of keys under the prefix, beyond the key `after`."""
+        ...
+
+    def newer(self, prefix: str, at: Revision) -> int:
+        """How many changes a scan as of revision `at` has to walk over; 0 if `at` is compacted or not reached yet."""
+        ...
 
     def put(self, key: str, expected: Revision, encode: Encode) -> asyncio.Future[Record]:
-        """Writes if the newest state of the key has revision `expected` (0: is absent), else raises Stale at once."""
+        """Writes if the newest state of the key has revision `expected` (0: the key is absent), else raises Stale immediately."""
         ...
 
     def put_together(self, *writes: Write, early: bool = False) -> tuple[tuple[Record, ...], asyncio.Future[None]]:
-        """Makes several writes on the same terms, in this order, all of them or none. One of a key that came before follows that
-        one, whatever it expects. What they become, and when that is durable. With `early`, a task that awaits this goes on before
-        anybody can read these writes or hear of them, itself included: in the next turn of the loop they are there."""
+        """Makes several writes like `put`, in this order, all of them or none. A second write of the same key builds on the first; its
+        expected revision is ignored. Returns the records, and a future that resolves when they are durable. With `early`, a task that
+        awaits the future continues before anyone, itself included, can read or watch these writes: they appear in the next turn of the loop."""
         ...
 
     def delete(self, key: str, expected: Revision, encode: Encode) -> asyncio.Future[Record]:
-        """Removes on the same terms; `encode` makes the last state that watchers see."""
+        """Removes the key, with the same compare-and-swap as `put`. `encode` makes the last state, which watchers see."""
         ...
 
     def watch(self, prefix: str, since: Revision) -> Watcher:
-        """Changes under the prefix after `since`. Raises Compacted if they are no longer remembered."""
+        """Watches changes under the prefix after `since`. Raises Compacted if the history no longer reaches back that far."""
         ...
 
     def count_with(self, count: Count) -> Callable[[], None]:
-        """From now on `count` hears of every change, at the latest when it is durable; at once of what is there already, each key as
-        if it were new. Call what is returned to let it hear of all that is decided."""
+        """Calls `count` now for everything stored, each key as if it were new, and from now on for every change, at the latest when it is
+        durable. Call the returned function to have all changes counted that are decided so far."""
         ...
 
     async def close(self) -> None:
-        """Makes what was accepted durable, then stops."""
+        """Makes all accepted writes durable, then stops."""
         ...

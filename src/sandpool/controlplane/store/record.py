@@ -1,4 +1,4 @@
-"""What the store keeps: immutable records, and the changes between them."""
+"""The values of the store: immutable records, changes, snapshots, and the two exceptions that callers expect, Stale and Compacted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """One step of the log. Of a delete, `record` is the last state, re-encoded with the deletion's revision."""
+    """One entry of the log. For a delete, `record` is the last state, re-encoded with the revision of the deletion."""
 
     record: Record
     previous: Record | None  # None: the key was absent before
@@ -25,11 +25,11 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class Snapshot(msgspec.Struct, frozen=True, gc=False):
-    """A part of the keys under a prefix, in key order, all as of one revision."""
+    """Records under a prefix, in key order, all as of one revision."""
 
     records: tuple[Record, ...]
     revision: Revision
-    remaining: int = 0  # how many more keys follow
+    remaining: int = 0  # how many more keys follow beyond the limit
 
 
 class Stale(Exception):
@@ -42,7 +42,7 @@ class Stale(Exception):
 
 
 class Compacted(Exception):
-    """The revision asked for lies before what is still remembered."""
+    """The requested revision is older than the history that is kept."""
 
     def __init__(self, asked: Revision, oldest: Revision) -> None:
         super().__init__(f"revision {asked} is compacted, the oldest remembered is {oldest}")

@@ -1,7 +1,7 @@
-"""Putting another file in the place of a store, whole or not at all, and keeping a damaged one.
+"""Replaces the file of a store atomically, and saves the files of a damaged store.
 
-A write-ahead log that stayed beside another database would be applied to it. So the new file first takes a name of its own, which is the
-moment of decision; from then on every opening finishes the replacement before it looks at anything else.
+SQLite would apply an old write-ahead log to the new database beside it. So the new file is first renamed to `.replacement`, which commits the
+replacement: from then on, opening the store finishes the replacement before anything else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sandpool.model.metadata import NO_REVISION, Revision
 
 
 def draft_of(store: Path) -> Path:
-    """Where a replacement is prepared."""
+    """The path under which a replacement is prepared."""
     return store.with_name(store.name + ".next")
 
 
@@ -44,21 +44,21 @@ def discard_draft(store: Path) -> None:
 
 
 def replace_store(store: Path, rows: Iterable[Row], floor: Revision) -> None:
-    """Makes the store hold these rows and nothing else, in one step."""
+    """Makes the store hold exactly these rows, atomically."""
     discard_draft(store)
     write_store(draft_of(store), rows, floor)
     install(store)
 
 
 def install(store: Path) -> None:
-    """Puts the draft, a store that is closed, into the place of the store."""
+    """Replaces the store by the draft, which must be a closed store."""
     rename_durably(draft_of(store), _decided(store))
     remove(marker_of(draft_of(store)))
     finish(store)
 
 
 def finish(store: Path) -> None:
-    """Ends a replacement that was decided and perhaps cut short. Does nothing if there is none."""
+    """Finishes a replacement that was committed and perhaps interrupted. Does nothing if there is none."""
     decided = _decided(store)
     if not decided.exists():
         return
@@ -86,11 +86,11 @@ def _mark_in(path: Path) -> Mark:
 
 
 def set_aside(diagnosis: Diagnosis) -> Path:
-    """Keeps the damaged files, and the list of what is damaged, in a new directory beside the store. They stay where they are as well."""
+    """Saves the damaged files, and the list of what is damaged, in a new directory beside the store. The originals stay in place."""
     store = diagnosis.path
     kept = _new_directory(store.parent)
     for file in (store, *side_files(store), marker_of(store)):
-        if file.exists() and not file.name.endswith("-shm"):  # an index of the write-ahead log that SQLite makes anew
+        if file.exists() and not file.name.endswith("-shm"):  # an index of the write-ahead log, which SQLite rebuilds
             _keep(file, kept / file.name)
     report = kept / "report.txt"
     create_private(report)
@@ -101,7 +101,7 @@ def set_aside(diagnosis: Diagnosis) -> Path:
 
 
 def _keep(file: Path, target: Path) -> None:
-    """By a second name: it costs no room, and nothing writes to a file that is about to be replaced."""
+    """Saves a file by a hard link, which takes no space. That is safe: nothing writes to a file that is about to be replaced."""
     try:
         os.link(file, target)
     except OSError:  # a file system without links

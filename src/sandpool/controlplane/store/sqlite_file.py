@@ -1,7 +1,7 @@
-"""The file: how it is made, recognised and opened.
+"""The SQLite file of a store: creates it, recognises it and opens it.
 
-A new file is made complete under another name and then renamed, so a file at its path is either one of ours or foreign.
-What it is stands in its first 100 bytes, which are read before SQLite may touch anything.
+A new file is completed under another name and then renamed, so a file at the store's path is either a whole store or foreign.
+The first 100 bytes show which; they are read before SQLite may touch the file.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from sandpool.controlplane.store.checksums import EMPTY, census_after, floor_checksum
 from sandpool.controlplane.store.errors import DamagedStore, ForeignFile, StoreError, UnknownFormat
 from sandpool.controlplane.store.files import create_private, remove, rename_durably, side_files, sync_directory
 from sandpool.controlplane.store.log import Entry, Row
 from sandpool.controlplane.store.marker import Mark, write_mark
 from sandpool.controlplane.store.record import Change, Record
-from sandpool.controlplane.store.rows import COLUMNS, Columns, row_columns
+from sandpool.controlplane.store.rows import COLUMNS, EMPTY, Columns, census_after, floor_checksum, row_columns
 from sandpool.model.metadata import NO_REVISION, Revision
 
 APPLICATION = 0x53504C31  # "SPL1"
 FORMAT = 2
-PAGE = 16_384  # several objects fit in one: a third less to write than with pages of 4096, and one write costs the same
+PAGE = 16_384  # bytes; several objects fit into one page: a third fewer bytes than with pages of 4096, at the same cost per write
 
 SCHEMA = {
     # The row id is the revision. Compaction never removes the newest row, so its id is also the high-water mark.
@@ -37,13 +36,13 @@ _STAMPS = (f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {FO
 
 
 def create(path: Path) -> None:
-    """Makes an empty store, with its marker, at a path where nothing is."""
+    """Creates an empty store, with its marker, at an unused path."""
     write_store(path, ())
 
 
 def write_store(path: Path, rows: Iterable[Row], floor: Revision = NO_REVISION) -> None:
-    """Makes a store that holds these rows, which come in the order of their revisions. It appears complete or not at all, and its
-    marker before it: a store without one has lost it."""
+    """Creates a store with these rows, given in the order of their revisions. It appears complete or not at all. Its marker is written
+    first, so a store without a marker has lost it."""
     draft = path.with_name(path.name + ".new")
     for leftover in side_files(draft):
         remove(leftover)
@@ -52,14 +51,14 @@ def write_store(path: Path, rows: Iterable[Row], floor: Revision = NO_REVISION) 
         mark = _fill(draft, rows, floor)
         write_mark(path, mark)
         rename_durably(draft, path)
-    except BaseException:  # on a full disk it gives the room back
+    except BaseException:  # a full disk needs the space back
         for leftover in (draft, *side_files(draft)):
             remove(leftover)
         raise
 
 
 def _fill(draft: Path, rows: Iterable[Row], floor: Revision) -> Mark:
-    """What the marker of the new store says."""
+    """Writes schema and rows into the draft. Returns the content of its marker."""
     identity, newest = secrets.token_hex(8), floor
     connection = sqlite3.connect(draft, isolation_level=None)
     try:
@@ -94,7 +93,7 @@ def _columns(rows: Iterable[Row]) -> Iterator[Columns]:
 
 
 def check_header(path: Path) -> int:
-    """The format of a store; raises unless it is one that this program knows. Changes nothing."""
+    """The format of a store. Raises if the file is not a store of a format that this program knows. Changes nothing."""
     with path.open("rb") as file:
         header = file.read(100)
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
@@ -113,7 +112,7 @@ def check_header(path: Path) -> int:
 
 
 def check_length(path: Path) -> None:
-    """Raises DamagedStore if a database that nobody writes to is not as long as it says: SQLite takes what is missing for zeros."""
+    """Raises DamagedStore if a database without a writer is shorter than its header says: SQLite would read the rest as zeros."""
     with path.open("rb") as file:
         header = file.read(100)
         size = os.fstat(file.fileno()).st_size
@@ -123,7 +122,7 @@ def check_length(path: Path) -> None:
 
 
 def connect(path: Path, wait: float) -> sqlite3.Connection:
-    """A connection for one thread at a time that makes every commit durable and never checkpoints by itself."""
+    """A connection, for one thread at a time, that makes every commit durable and never checkpoints by itself."""
     connection = sqlite3.connect(path, timeout=wait, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA synchronous = FULL")
@@ -135,7 +134,7 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
 
 
 def open_writer(path: Path, wait: float) -> sqlite3.Connection:
-    """The writer's connection to a store that was found sound."""
+    """The writer's connection to a store that was verified."""
     connection: sqlite3.Connection | None = None
     try:
         connection = connect(path, wait)
@@ -145,7 +144,7 @@ def open_writer(path: Path, wait: float) -> sqlite3.Connection:
                 f"{path} cannot be opened in WAL mode: its file system lacks shared memory (is it remote?)"
             )
         os.chmod(path, 0o600)
-        # The write-ahead log's name must be durable before anything in it counts as durable.
+        # The directory entry of the write-ahead log must be durable before any commit in it counts as durable.
         connection.execute("SELECT 1 FROM floor").fetchone()
         sync_directory(path.parent)
     except sqlite3.DatabaseError as error:
@@ -160,8 +159,8 @@ def open_writer(path: Path, wait: float) -> sqlite3.Connection:
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    """A connection that changes nothing, whatever state the files are in: a writer's would copy as much of a damaged write-ahead
-    log as can be read into the database, and remove the rest."""
+    """A connection that changes nothing, whatever state the files are in. A writing connection would copy the readable part of a damaged
+    write-ahead log into the database and remove the rest."""
     how = "mode=ro" if side_files(path)[0].exists() else "mode=ro&immutable=1"
     return sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, isolation_level=None, check_same_thread=False)
 
@@ -178,11 +177,11 @@ _ELSEWHERE = frozenset(
         sqlite3.SQLITE_FULL,
     }
 )
-"""What SQLite says where the file may be sound and something else is in the way."""
+"""SQLite errors whose cause is not damage, but for example a full disk."""
 
 
-def in_the_way(error: Exception) -> bool:
-    """Whether an error tells of something else than damage."""
+def is_not_damage(error: Exception) -> bool:
+    """Whether an error has a cause other than damage."""
     code = getattr(error, "sqlite_errorcode", None)
     shared_memory = code is not None and code >> 8 in _SHARED_MEMORY and code & 0xFF == sqlite3.SQLITE_IOERR
     return code is not None and (code & 0xFF in _ELSEWHERE or shared_memory)

@@ -1,6 +1,6 @@
-"""The durable log: one SQLite file, written by one thread. This is the loop's side of that thread.
+"""The durable log: one SQLite file, written by one thread. This module is the event loop's side; writer.py is the thread's.
 
-The writes of one turn of the loop are handed over together, so waking the thread and the commit are shared by all of them.
+All writes of one turn of the loop are handed to the thread together, so that they share one wake-up and one commit.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from sandpool.controlplane.store.checkpoint import Checkpointer
 from sandpool.controlplane.store.errors import StoreFailed
 from sandpool.controlplane.store.log import Commit, Loaded, Sink, Unit
 from sandpool.controlplane.store.marker import Marker
-from sandpool.controlplane.store.opening import Terms, open_store
+from sandpool.controlplane.store.opening import OpenOptions, open_store
 from sandpool.controlplane.store.writer import Bounds, Resume, Shortage, Stop, Writer
 from sandpool.telemetry.log import logger
 
 log = logger(__name__)
 
 _HEADSTART = 64
-"""Writes of one turn of the loop after which the thread may begin: in a burst it commits while the rest is still decided."""
+"""After this many writes in one turn of the loop the thread starts: in a burst it commits while later writes are still being decided."""
 
 _PASSING = frozenset(
     {
@@ -34,25 +34,27 @@ _PASSING = frozenset(
         sqlite3.SQLITE_IOERR_SHMSIZE,  # no room for the index of the write-ahead log
     }
 )
-"""Failures after which the next write is tried: nothing of the failed one reached the log's valid part. After a failed sync
-the kernel may have dropped what it could not write, so such a file is not written again before it is opened anew."""
+"""Failures after which later writes are tried: nothing of the failed commit reached the valid part of the log. A failed sync is not
+among them: the kernel may have dropped the pages, so the file is not written again until it is reopened."""
 
 
 class SqliteLog:
-    def __init__(self, path: Path, bounds: Bounds = Bounds(), terms: Terms = Terms()) -> None:
+    """A Log in one SQLite file; see the module."""
+
+    def __init__(self, path: Path, bounds: Bounds = Bounds(), options: OpenOptions = OpenOptions()) -> None:
         self._path = path
         self._bounds = bounds
-        self._terms = terms
+        self._options = options
         self._turn: list[Unit] = []
         self._refused: StoreFailed | None = None
-        self._told = ""  # the failure that was logged last, until a commit succeeds
+        self._logged = ""  # the last failure that was logged, until a commit succeeds
         self._sink: Sink
         self._loop: asyncio.AbstractEventLoop
-        self._connection: sqlite3.Connection
+        self.connection: sqlite3.Connection
         self._checkpointer: Checkpointer
         self._marker: Marker
         self._room: HeldRoom
-        self._writer: Writer
+        self.writer: Writer
         self._thread: threading.Thread
         self._stopped: asyncio.Future[None]
 
@@ -63,7 +65,7 @@ class SqliteLog:
         return await asyncio.to_thread(self._open)
 
     def _open(self) -> Loaded:
-        connection, loaded = open_store(self._path, self._bounds.wait, self._bounds.window, self._terms)
+        connection, loaded = open_store(self._path, self._bounds.wait, self._bounds.window, self._options)
         with ExitStack() as undo:
             undo.callback(connection.close)
             room = HeldRoom(self._path, self._bounds.room)
@@ -72,14 +74,13 @@ class SqliteLog:
             undo.callback(marker.close)
             marker.acknowledge(loaded.revision)
             bounds = self._bounds
-            most = min(
-                bounds.wal, bounds.room or bounds.wal
-            )  # what the database has room for, also if nothing else has any
+            # The log must fit into the space that the database holds in advance, for when the disk is full.
+            most = min(bounds.wal, bounds.room or bounds.wal)
             checkpointer = Checkpointer(self._path, min(bounds.checkpoint, most), most, room)
             undo.pop_all()
-        self._connection, self._checkpointer = connection, checkpointer
+        self.connection, self._checkpointer = connection, checkpointer
         self._marker, self._room = marker, room
-        self._writer = Writer(connection, checkpointer, self._bounds, loaded, marker.acknowledge)
+        self.writer = Writer(connection, checkpointer, self._bounds, loaded, marker.acknowledge)
         self._thread = threading.Thread(target=self._run, name="sandpool-writer", daemon=True)
         self._thread.start()
         return loaded
@@ -96,15 +97,15 @@ class SqliteLog:
     def _hand_over(self) -> None:
         if self._turn:
             turn, self._turn = self._turn, []
-            self._writer.queue.put(turn)
+            self.writer.queue.put(turn)
 
     def room_is_short(self, there: bool) -> None:
-        """Whether the disk is full. A commit that finds no room shows that as well; that there is room again must be told."""
-        self._writer.queue.put(Shortage(there))
+        """Reports whether the disk is full. A commit that finds no space detects that by itself; the end of a shortage must be reported here."""
+        self.writer.queue.put(Shortage(there))
 
     async def close(self) -> None:
         self._hand_over()
-        self._writer.queue.put(Stop())
+        self.writer.queue.put(Stop())
         await asyncio.shield(self._stopped)
         self._thread.join()
 
@@ -112,18 +113,18 @@ class SqliteLog:
 
     def _run(self) -> None:
         try:
-            self._writer.run(self._committed, self._failed)
-        except Exception as error:  # such as no memory: nobody would ever hear of what waits
+            self.writer.run(self._committed, self._failed)
+        except Exception as error:  # for example MemoryError: otherwise callers would wait forever
             self._failed(error)
         finally:
             self._checkpointer.close()
             self._marker.close()
-            self._connection.close()  # the last one out copies the rest and removes the write-ahead log
+            self.connection.close()  # closing the last connection checkpoints and removes the write-ahead log
             self._room.close()
             self._post(self._stop)
 
     def _committed(self, commit: Commit) -> None:
-        self._told = ""
+        self._logged = ""
         self._post(self._sink.committed, commit)
 
     def _failed(self, error: Exception) -> None:
@@ -132,23 +133,23 @@ class SqliteLog:
     def _post(self, callback: object, *arguments: object) -> None:
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)  # type: ignore[arg-type]
-        except RuntimeError:  # the loop ended without closing us: nobody is left to be told
+        except RuntimeError:  # the loop ended without closing the log: nothing is left to notify
             log.debug("the loop is gone")
 
-    # On the loop's thread again.
+    # On the loop's thread.
 
     def _fail(self, error: Exception) -> None:
-        """Nothing handed over up to now will be committed; what is appended from now on is new."""
+        """Fails everything that was handed over. Later appends are accepted again, unless the failure is permanent."""
         code = getattr(error, "sqlite_errorcode", None)
         failure = StoreFailed(f"{self._path}: a commit failed ({str(error) or type(error).__name__}); {_advice(code)}")
         failure.__cause__ = error
-        if str(error) != self._told:  # on a full disk every commit fails, and the log may be on that disk
-            self._told = str(error)
-            passing = code in _PASSING  # the machine's state, which says all: no traceback adds to it
+        if str(error) != self._logged:  # on a full disk every commit fails, and the log may be on that disk
+            self._logged = str(error)
+            passing = code in _PASSING  # explained by the state of the machine: no traceback
             log.error("commit failed", exc=None if passing else error, path=self._path, error=str(error))
         self._turn.clear()
         if code in _PASSING:
-            self._writer.queue.put(Resume())
+            self.writer.queue.put(Resume())
         else:
             self._refused = failure
         self._sink.failed(failure)
@@ -160,7 +161,7 @@ class SqliteLog:
 
 def _advice(code: int | None) -> str:
     if code == sqlite3.SQLITE_FULL:
-        return "make room on the disk, then write again"
+        return "free space on the disk, then write again"
     if code in _PASSING:
         return "write again once the cause is gone"
     if code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY or code == sqlite3.SQLITE_CONSTRAINT_UNIQUE:

@@ -1,7 +1,7 @@
-"""What is durable now: the live records, and their keys in order.
+"""The durable state in memory: the live records, and their keys in order.
 
-Keys are `group/resource/...`, so they fall into buckets, one per resource, whose sorted keys answer scans by bisection.
-Neither bucket's name is a prefix of another's: the buckets in order, one after the other, are all keys in order.
+Keys have the form `group/resource/...`. There is one bucket of sorted keys per resource; scans bisect it. No bucket's name is a prefix of
+another's, so the concatenation of the sorted buckets is in key order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BEYOND = "\U0010ffff"  # sorts after every character that a key may hold
 
 
 def bucket_of(path: str) -> str:
-    """The resource that a key or a prefix belongs to: `group/resource/`, or "" of a prefix that spans several."""
+    """The bucket that a key or a prefix belongs to: `group/resource/`, or "" for a prefix that spans several."""
     first = path.find("/") + 1
     second = path.find("/", first) + 1 if first else 0
     return path[:second] if second else ""
@@ -36,19 +36,19 @@ def check_prefix(prefix: str) -> None:
 
 
 class State:
-    """Changed only by durable changes, in order."""
+    """The live records. Only `apply` changes them, with durable changes in order."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._live = loaded.live
         self.get: Callable[[str], Record | None] = loaded.live.get
-        # The last row of a deleted key is still the predecessor of the key's next row, until it is compacted away.
+        # The last row of a deleted key is the predecessor of the key's next row, until it is compacted.
         self._tombstones: OrderedDict[str, Revision] = loaded.tombstones
         self._keys: dict[str, list[str]] = {}
         for key in sorted(self._live):
             self._keys.setdefault(bucket_of(key), []).append(key)
 
     def prior(self, key: str) -> int:
-        """Revision of the key's last row, a deletion included."""
+        """The revision of the key's last row, which may be a deletion; 0 if there is none."""
         record = self._live.get(key)
         return record.revision if record is not None else self._tombstones.get(key, 0)
 

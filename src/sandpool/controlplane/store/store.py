@@ -1,8 +1,8 @@
-"""The store: decides writes at once, publishes them when they are durable. See port.py for the contract.
+"""The store: decides writes immediately and publishes them when they are durable. See port.py for the contract.
 
-A write passes: compare with the newest state (durable plus pending) -> revision -> encode -> pending -> log -> [durable]
--> state, history, waiting watchers, futures: all writes of a commit in one callback, so nobody sees a part of it. A commit with
-an `early` write is published a moment later, and so is what was committed meanwhile: first whoever made that write goes on.
+The steps of a write: compare with the newest state (durable plus pending) -> revision -> encode -> pending -> log -> [durable] -> state, futures,
+history, watchers. All writes of a commit are published in one callback, so no reader sees a part of it. A commit with an `early` write is
+published in the next turn of the loop, so that the caller of that write continues first; later commits wait behind it.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from sandpool.controlplane.store.errors import StoreClosed, StoreFailed
-from sandpool.controlplane.store.history import Cursor, History, Remember
+from sandpool.controlplane.store.history import Cursor, History, HistoryLimits, scan_at
 from sandpool.controlplane.store.log import Commit, Entry, Log, Unit
 from sandpool.controlplane.store.port import Count, Encode, Write
 from sandpool.controlplane.store.record import Change, Record, Snapshot, Stale
-from sandpool.controlplane.store.snapshot import scan_at
 from sandpool.controlplane.store.state import State, check_key, check_prefix
 from sandpool.model.metadata import NO_REVISION, Revision
 
 T = TypeVar("T")
 
 Reencode = Callable[[Record, Revision], bytes]
-"""Makes a record's value anew, carrying another revision."""
+"""Encodes a record's value again, with another revision."""
 
 
 class Replaced(msgspec.Struct, frozen=True, gc=False):
-    """What `replace_all` had to do."""
+    """What `replace_all` did."""
 
     revision: Revision  # of the store afterwards, its own writes included
     written: int = 0
@@ -40,7 +39,7 @@ class Replaced(msgspec.Struct, frozen=True, gc=False):
 
 
 class Observer(Protocol):
-    """Who counts commits. Called on the loop's thread."""
+    """Receives commits and failures, for metrics. Called on the loop's thread."""
 
     def committed(self, commit: Commit) -> None: ...
 
@@ -48,6 +47,8 @@ class Observer(Protocol):
 
 
 class NullObserver:
+    """An Observer that ignores everything."""
+
     def committed(self, commit: Commit) -> None: ...
 
     def failed(self, error: StoreFailed) -> None: ...
@@ -60,7 +61,7 @@ class _Pending(msgspec.Struct):
     future: asyncio.Future[Any]
     result: object
     waiters: list[asyncio.Future[Any]] | None = None
-    early: bool = False  # whoever made it goes on before anybody can hear of it
+    early: bool = False  # its caller continues before it is published
 
 
 def _settle_all(futures: Iterable[asyncio.Future[Any]], error: StoreFailed | None) -> None:
@@ -74,7 +75,7 @@ def _settle_all(futures: Iterable[asyncio.Future[Any]], error: StoreFailed | Non
 
 
 def _count_nothing(changes: Sequence[Change], sign: int) -> None:
-    """Nobody wants to know."""
+    """The default of `count_with`."""
 
 
 def _last_revision(pending: _Pending) -> Revision:
@@ -82,30 +83,32 @@ def _last_revision(pending: _Pending) -> Revision:
 
 
 class Store:
-    """Make one with `await Store.open(log)`."""
+    """The implementation of port.Store. Create it with `await Store.open(log)`."""
 
     def __init__(self, log: Log, observer: Observer) -> None:
         self._log = log
         self._observer = observer
         self._pending: deque[_Pending] = deque()
-        self._unpublished: deque[Commit] = deque()  # of the first that are pending: durable, and about to be shown
+        self._unpublished: deque[Commit] = deque()  # durable; their units are the first in _pending
         self._overlay: dict[str, Entry] = {}  # the newest pending entry of each key
-        self._lost: list[tuple[Revision, Revision]] = []  # revisions that failed, as ranges
+        self._lost: list[tuple[Revision, Revision]] = []  # ranges of revisions whose commits failed
         self._assigned: Revision = NO_REVISION
         self._state: State
         self._history: History
         self._closed = False
         self._count: Count = _count_nothing
-        self._uncounted: list[Change] = []  # so that no write has to wait for it
+        self._uncounted: list[Change] = []  # counted later, so that writes do not wait for it
         self.decided: Callable[[Unit], None] | None = None
         self.upset: Callable[[], None] | None = None
 
     @classmethod
-    async def open(cls, log: Log, *, remember: Remember = Remember(), observer: Observer | None = None) -> Store:
+    async def open(
+        cls, log: Log, *, history_limits: HistoryLimits = HistoryLimits(), observer: Observer | None = None
+    ) -> Store:
         store = cls(log, observer or NullObserver())
         loaded = await log.open(store)
         store._state = State(loaded)
-        store._history = History(loaded.since, loaded.tail, loaded.revision, remember)
+        store._history = History(loaded.since, loaded.tail, loaded.revision, history_limits)
         store._assigned = loaded.revision
         return store
 
@@ -121,7 +124,7 @@ class Store:
             changes, self._uncounted = self._uncounted, []
             self._count(changes, 1)
 
-    # What is durable.
+    # Reads of the durable state.
 
     @property
     def revision(self) -> Revision:
@@ -134,9 +137,13 @@ class Store:
     def get(self, key: str) -> Record | None:
         return self._state.get(key)
 
-    def count(self, prefix: str) -> int:
+    def count(self, prefix: str, after: str = "") -> int:
         check_prefix(prefix)
-        return self._state.count(prefix)
+        return self._state.count(prefix, after)
+
+    def newer(self, prefix: str, at: Revision) -> int:
+        check_prefix(prefix)
+        return self._history.newer(prefix, at)
 
     def scan(self, prefix: str, *, at: Revision | None = None, after: str = "", limit: int = 0) -> Snapshot:
         check_prefix(prefix)
@@ -149,7 +156,7 @@ class Store:
     def watch(self, prefix: str, since: Revision) -> Cursor:
         return self._history.watch(prefix, since)
 
-    # What is decided.
+    # The newest state, and writes.
 
     def newest(self, key: str) -> Record | None:
         entry = self._overlay.get(key)
@@ -205,8 +212,8 @@ class Store:
         return self._submit((Entry(Change(last, current, deleted=True), prior),), last)
 
     def replace_all(self, records: Iterable[Record], encode: Reencode) -> asyncio.Future[Replaced]:
-        """Makes the store hold exactly these records, by new revisions in one commit: what differs or is missing is put,
-        what is too much is deleted, what has the same value stays as it is."""
+        """Makes the store hold exactly these records, in one commit of new revisions: records that differ or are missing are put,
+        extra ones are deleted, equal ones are left as they are."""
         wanted = {record.key: record for record in records}
         unit: list[Entry] = []
         for key in sorted(set(wanted) | set(self._state.records()) | set(self._overlay)):
@@ -251,7 +258,7 @@ class Store:
         await future
 
     def _compare(self, key: str, expected: Revision) -> tuple[Record | None, Revision]:
-        """The newest state of a key, which must be the expected one, and the revision of the key's last row."""
+        """Compares. Returns the newest state of a key and the revision of the key's last row. Raises Stale."""
         entry = self._overlay.get(key)
         current = self._state.get(key)
         if entry is not None:
@@ -285,7 +292,7 @@ class Store:
             self.decided(unit)
         return future
 
-    # What the log says.
+    # Callbacks from the log.
 
     def committed(self, commit: Commit) -> None:
         before = sum(earlier.units for earlier in self._unpublished)
@@ -297,13 +304,13 @@ class Store:
         for pending in early:
             if not pending.future.done():
                 pending.future.set_result(pending.result)
-        # A loop calls back in order: the tasks that await these futures are called before this, which waits for nothing else.
+        # The loop runs callbacks in order: tasks that await these futures continue before `_publish` runs.
         asyncio.get_running_loop().call_soon(self._publish)
 
     def _publish(self) -> None:
-        """Shows the oldest commit that is not shown yet."""
+        """Publishes the oldest unpublished commit."""
         if not self._unpublished:
-            return  # the store failed, or was closed: then that was done at once
+            return  # the store failed or was closed, which publishes everything at once
         commit = self._unpublished.popleft()
         settled = [self._pending.popleft() for _ in range(commit.units)]
         changes: list[Change] = []
@@ -315,10 +322,8 @@ class Store:
                 if self._overlay.get(change.record.key) is entry:
                     del self._overlay[change.record.key]
         self._state.forget_tombstones(commit.floor)
-        for (
-            pending
-        ) in settled:  # before the watchers: whoever wrote learns of it first, and then need not hear it again
-            if not pending.future.done():  # else whoever waited went away; the write stands
+        for pending in settled:  # before the watchers: the caller gets its result first, and can then ignore the event
+            if not pending.future.done():  # else the caller was cancelled; the write remains
                 pending.future.set_result(pending.result)
             if pending.waiters is not None:
                 _settle_all(pending.waiters, None)
@@ -327,7 +332,7 @@ class Store:
         self._observer.committed(commit)
 
     def failed(self, error: StoreFailed) -> None:
-        """What is pending was decided on top of what failed, so all of it fails, and newest is what is durable."""
+        """Fails all pending writes, because they were decided on top of what failed. `newest` then shows the durable state again."""
         self._publish_all()
         settled, self._pending = self._pending, deque()
         self._overlay.clear()

@@ -1,1 +1,4 @@
-"""One HTML file that shows a run: everything is in it, nothing is fetched, no script runs."""
+"""Renders a run as one self-contained HTML file: nothing is fetched, no script runs.
+
+What may live here: pure functions from results to HTML and SVG. It measures nothing and reads no cluster.
+"""

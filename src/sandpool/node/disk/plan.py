@@ -2,8 +2,8 @@
 
 Measuring a pod is a walk through all its files, too slow to be done all the time; how much is free on the whole file system is one cheap
 call. So a pod is measured only when so much has been taken from the file system since it was last measured that it could be past a
-limit. It is frozen meanwhile: it gains nothing by being large, and cannot carry files from where nobody has looked yet to where
-somebody has.
+limit. It is frozen meanwhile: so it cannot write more by having many files, and cannot move files from directories that are not yet
+counted to ones that are.
 """
 
 from __future__ import annotations
@@ -16,30 +16,32 @@ from sandpool.node.disk.space import Level
 
 GIB = 1 << 30
 TENTH = 10
-GRAIN = 64 << 20  # less than that taken is no reason to measure anybody
-OFTEN, SOMETIMES = 0.025, 0.1  # seconds between two looks at the file system
+GRAIN = 64 << 20  # a smaller decrease of free space is no reason to measure
+OFTEN, SOMETIMES = 0.025, 0.1  # seconds between two checks of the file system
 FAST = 256 << 20  # bytes a second
 SOON = 0.5  # seconds in which a fast writer must not reach the reserve
-OLD = 60.0  # seconds after which what was measured is no longer believed, if anything was taken since
+OLD = 60.0  # seconds after which a measurement is outdated, if free space has shrunk since
 
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
+    """What the decision needs to know of a pod."""
+
     uid: Uid
     slack: int | None  # bytes from what was last measured to the nearest limit; None: it has no limit
     allowance: int = GIB  # by how much it may be past that limit before it is stopped
-    taken: int = 0  # from the file system, by anybody, since it was last measured
+    taken: int = 0  # decrease of free space since it was last measured, by any pod
     age: float = 0.0  # seconds since then
-    cost: float = 0.0  # seconds that it took
+    cost: float = 0.0  # seconds that measuring it took
     used: int = 0  # ephemeral bytes; where inodes are short, inodes
     request: int = 0
     over: bool = False  # only its logs are left
     measuring: bool = False
     frozen: bool = False
     leaving: bool = False  # it was evicted
-    going: bool = False  # and that was just now: its room is about to be free
-    unknown: bool = False  # it may have files from before, and was never measured
-    fresh: bool = False  # measured since the pressure began, and nothing much was taken since
+    going: bool = False  # evicted just now: its space is about to be freed
+    unknown: bool = False  # never measured, and may have files of an earlier run
+    fresh: bool = False  # measured since the pressure began, and free space has hardly shrunk since
 
     @property
     def excess(self) -> int:
@@ -48,18 +50,22 @@ class PodFacts:
 
 @dataclass(frozen=True, slots=True)
 class View:
+    """What the decision needs to know of the disk and its pods."""
+
     level: Level
     free: int
     reserve: int
-    rate: float = 0.0  # bytes a second that are being taken
+    rate: float = 0.0  # bytes per second by which free space shrinks
     pods: Sequence[PodFacts] = ()
     pruning: bool = False
     pruned: bool = False  # since the pressure began
-    worth: int = 1  # who uses less than that is not evicted for others
+    worth: int = 1  # a pod that uses less is not evicted
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """What to do now, and when to check again."""
+
     freeze: tuple[Uid, ...] = ()
     thaw: tuple[Uid, ...] = ()
     measure: tuple[Uid, ...] = ()
@@ -103,8 +109,8 @@ def _due(pod: PodFacts, low: bool) -> bool:
 
 
 def _largest(view: View) -> Uid | None:
-    """Logs of pods that are over go before anything of one that runs: no quota counts them. Then it is whoever is furthest above what it
-    requested. Those that take next to nothing stay, because it would not help."""
+    """The pod to evict. Logs of finished pods go first: no quota counts them. Then the pod that is furthest above its request. Pods that
+    use next to nothing stay, because evicting them would not help."""
     if view.level is Level.OK:
         return None
     found = [pod for pod in view.pods if pod.used >= max(view.worth, 1) and not pod.leaving]

@@ -1,5 +1,4 @@
-"""What a sandbox's file system is made of: the machine's own /usr, folders, and images of the OCI kind.
+"""What the file system of a sandbox is made of: the machine's own /usr, directories of the machine, and OCI images.
 
-What may live here: finding, pulling, verifying, unpacking, sharing and removing images. What becomes of their layers is the
-backends'.
+What may live here: finding, pulling, verifying, unpacking, sharing and removing images. Mounting their layers is the runtimes' work.
 """

@@ -1,7 +1,8 @@
-"""How a registry wants to be logged in to, and whom its credentials may be shown. Pure.
+"""Parses how a registry asks for a login (`WWW-Authenticate`), and decides which hosts may see its credentials. Pure.
 
 A registry names a token service in `WWW-Authenticate: Bearer realm=...`. It may be another host, but a password goes only to the
-registry's own domain, or to hosts that the operator lists; others are asked without one.
+registry's own domain, or to hosts that the operator lists; others are asked without one. It is apart from credentials.py because
+only pulls load yarl.
 """
 
 from __future__ import annotations
@@ -21,18 +22,20 @@ _LONGEST = 8192
 
 @dataclass(frozen=True, slots=True)
 class Basic:
-    pass
+    """The registry wants user name and password."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
+    """The registry wants a token of its token service."""
+
     realm: str
     service: str = ""
     scope: str = ""
 
 
 def challenges(headers: Iterable[str]) -> tuple[Basic | Bearer, ...]:
-    """Those that are understood, in the order given."""
+    """The challenges of a 401 response that this client understands, in the order given."""
     found: list[Basic | Bearer] = []
     for header in headers:
         for scheme, parameters in _split(header[:_LONGEST]):
@@ -56,12 +59,12 @@ def _split(header: str) -> list[tuple[str, dict[str, str]]]:
             found.append((scheme[1].lower(), {}))
             at = scheme.end()
         else:
-            break  # what follows cannot be understood, and need not be
+            break  # the rest cannot be parsed, and is ignored
     return found
 
 
 def realm_trouble(realm: str) -> str:
-    """Why a token service cannot be asked, as it is written; empty if it can. Whether it may is for allowed.py to say."""
+    """Why this realm is not a usable URL of a token service; empty if it is. Whether it may be asked is decided in registry_policy.py."""
     try:
         url = URL(realm)
         host = url.host
@@ -73,7 +76,7 @@ def realm_trouble(realm: str) -> str:
 
 
 def may_see_credentials(host: str, registry: str, listed: Sequence[str]) -> bool:
-    """Whether a token service belongs to whom the credentials are for."""
+    """Whether a token service on this host belongs to the registry that the credentials are for."""
     own = host_of(registry)
     if own == "docker.io":
         return host == "auth.docker.io" or host in listed

@@ -1,4 +1,4 @@
-"""Logins for registries: read from a Secret, and chosen by the image's name. Pure; never shown."""
+"""Logins for registries: read from a Secret, and selected by the image's name. Pure; never logged or shown."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from sandpool.node.images.port import Credential
-from sandpool.node.images.reference import DEFAULT_REGISTRY, Name
+from sandpool.node.images.image import Credential
+from sandpool.node.images.reference import DEFAULT_REGISTRY, ImageName
 
 KEYS = DOCKER_CONFIG_JSON, DOCKER_CFG = ".dockerconfigjson", ".dockercfg"
-"""Of a Secret, in which logins are."""
+"""Keys of a Secret that hold logins."""
 MOST_TRIES = 16
-"""Logins that are tried for one image: each is a conversation with its registry."""
+"""Logins tried for one image: each costs several requests to its registry."""
 _LONGEST_HOST = 261  # with a port
 _DOCKER_HUB = {"docker.io", "index.docker.io", "registry-1.docker.io", "index.docker.io/v1", "index.docker.io/v2"}
 
@@ -53,12 +53,12 @@ def _mapping(value: object, what: str) -> Mapping[str, Any]:
 
 def _logins(entries: Mapping[str, Any], most: int | None) -> tuple[Credential, ...]:
     return tuple(
-        Credential(_place(registry), *_login(_mapping(entry, f"the entry of {registry!r}"), registry))
+        Credential(_place(registry), *login(_mapping(entry, f"the entry of {registry!r}"), registry))
         for registry, entry in islice(entries.items(), most)
     )
 
 
-def _login(entry: Mapping[str, Any], registry: str) -> tuple[str, str]:
+def login(entry: Mapping[str, Any], registry: str) -> tuple[str, str]:
     username, password, packed = (entry.get(key, "") for key in ("username", "password", "auth"))
     if not (isinstance(username, str) and isinstance(password, str) and isinstance(packed, str)):
         raise ValueError(f"the entry of {registry!r} has a field that is not text")
@@ -74,7 +74,7 @@ def _login(entry: Mapping[str, Any], registry: str) -> tuple[str, str]:
 
 
 def _place(registry: str) -> str:
-    """Where it is good for: host[:port][/path], from the spellings that are in use."""
+    """The scope of a login as host[:port][/path], normalised from the spellings in use."""
     place = registry.strip().removeprefix("https://").removeprefix("http://").rstrip("/")
     host, slash, path = place.partition("/")
     place = f"{host.lower()}{slash}{path}"
@@ -83,9 +83,9 @@ def _place(registry: str) -> str:
     return place.removesuffix("/v1").removesuffix("/v2")
 
 
-def matching(credentials: Iterable[Credential], name: Name) -> tuple[Credential, ...]:
-    """Those that are meant for this image, the closest first; of equals the first one given. The same login under several spellings of a
-    registry is one, and there are MOST_TRIES at most."""
+def matching(credentials: Iterable[Credential], name: ImageName) -> tuple[Credential, ...]:
+    """The logins for this image, the most specific first, else in the order given. The same login under several spellings of a registry
+    counts once; at most MOST_TRIES are returned."""
     fitting = [(place, one) for one in credentials if one.username and _matches(place := _place(one.registry), name)]
     fitting.sort(key=lambda each: -len(each[0]))
     different: dict[tuple[str, str, str], Credential] = {}
@@ -94,13 +94,13 @@ def matching(credentials: Iterable[Credential], name: Name) -> tuple[Credential,
     return tuple(islice(different.values(), MOST_TRIES))
 
 
-def _matches(place: str, name: Name) -> bool:
+def _matches(place: str, name: ImageName) -> bool:
     host, slash, path = place.partition("/")
-    if len(host) > _LONGEST_HOST:  # no host has such a name, and a pattern of that length takes long to read
+    if len(host) > _LONGEST_HOST:  # no host name is that long, and matching such a pattern takes long
         return False
     wanted_host, _, wanted_port = _with_port(name.registry)
     given_host, _, given_port = _with_port(host)
-    if given_port != wanted_port or not _host_matches(given_host, wanted_host):
+    if given_port != wanted_port or not host_matches(given_host, wanted_host):
         return False
     return not slash or name.repository == path or name.repository.startswith(f"{path}/")
 
@@ -112,8 +112,8 @@ def _with_port(authority: str) -> tuple[str, str, str]:
     return (host, colon, port) if colon else (port, "", "")
 
 
-def _host_matches(pattern: str, host: str) -> bool:
-    """A star stands for one label or a part of it, never for several: `*.example.com` is not `a.b.example.com`."""
+def host_matches(pattern: str, host: str) -> bool:
+    """A star matches within one label, never across several: `*.example.com` does not match `a.b.example.com`."""
     if host.startswith("["):
         return pattern == host
     patterns, labels = pattern.split("."), host.split(".")

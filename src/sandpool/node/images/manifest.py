@@ -1,8 +1,7 @@
 """Manifests, indexes and configs of images, from bytes to checked values. Pure.
 
-Both dialects are read: OCI image-spec 1.x and Docker's schema 2. Whatever is not what it must be is a NodeError that names the
-field; the bytes themselves have been compared with their digest before. Only what is known is made into objects: of four megabytes
-that somebody wrote to hurt, everything would be hundreds.
+Reads OCI image-spec 1.x and Docker's schema 2. Anything invalid is a NodeError that names the field; the bytes have been compared with
+their digest before. Only known fields are decoded: a hostile document of four megabytes could become hundreds as Python objects.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ import msgspec
 
 from sandpool.base.errors import NodeError
 from sandpool.node.images.image import ImageConfig
-from sandpool.node.images.machine import Platform
-from sandpool.node.images.options import ImageLimits
+from sandpool.node.images.options import ImageLimits, Platform
 
 OCI, DOCKER = "application/vnd.oci.image.", "application/vnd.docker."
 MANIFESTS = (f"{OCI}manifest.v1+json", f"{DOCKER}distribution.manifest.v2+json")
@@ -29,32 +27,40 @@ _LAYERS = re.compile(
 )
 T = TypeVar("T")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
-_MOST = 10_000  # manifests of an index, words of a config
-_LONGEST = 1000  # characters of what is told about one
+_MOST = 10_000  # manifests in an index, strings in a config
+_LONGEST = 1000  # characters of an error message
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
+    """A reference to a blob or manifest, by its digest."""
+
     media_type: str
     digest: str
     size: int
     platform: Platform | None = None
-    names: tuple[str, ...] = ()  # that its annotations give it, the most complete first
+    names: tuple[str, ...] = ()  # from its annotations, the most complete first
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
+    """The config and layers of one image."""
+
     config: Descriptor
     layers: tuple[Descriptor, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
+    """Manifests of one image for several platforms."""
+
     manifests: tuple[Descriptor, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
+    """What an image's config says: its layers, its platform, and how to run it."""
+
     diff_ids: tuple[str, ...]
     platform: Platform
     run: ImageConfig
@@ -80,7 +86,7 @@ class _Descriptor(msgspec.Struct, rename="camel"):
 
 
 class _Said(msgspec.Struct, rename="camel"):
-    """What a document says that it is."""
+    """The fields that tell what kind of document it is."""
 
     media_type: str | None = None
     schema_version: int | None = None
@@ -127,41 +133,43 @@ def well_formed(digest: str) -> bool:
     return _DIGEST.fullmatch(digest) is not None
 
 
-def refusal(what: str, why: str) -> NodeError:
-    """`why` may quote what was sent, which may be long, and made for a terminal."""
+def invalid_image(what: str, why: str) -> NodeError:
+    """`why` may quote content of the image: it is shortened, and control characters are removed."""
     shown = "".join(each if each.isprintable() else "?" for each in why[:_LONGEST])
     return NodeError("ErrImagePull", f"{what} cannot be used: {shown}")
 
 
 def verified(content: bytes, digest: str, size: int | None, what: str) -> bytes:
-    """The content, if it is what was promised."""
+    """The content, if size and digest match the descriptor."""
     if size is not None and len(content) != size:
-        raise refusal(what, f"it has {len(content)} bytes where {size} were promised")
+        raise invalid_image(what, f"it has {len(content)} bytes, but its descriptor says {size}")
     if digest_of(content) != digest:
-        raise refusal(what, f"its digest is {digest_of(content)} where {digest} was promised")
+        raise invalid_image(what, f"its digest is {digest_of(content)} but its descriptor says {digest}")
     return content
 
 
 def decode_manifest(content: bytes, media_type: str, limits: ImageLimits, what: str) -> Manifest | Index:
-    """By what it says it is; a registry that says nothing useful is helped by what is in it."""
+    """Decodes by the media type; if that is missing or generic, by the document's own fields."""
     document = _typed(content, _Said, what)
     said = document.media_type or media_type
     if said in INDEXES or (said not in MANIFESTS and document.manifests != msgspec.Raw()):
         index = _typed(content, _Index, what)
         if len(index.manifests) > _MOST:
-            raise refusal(what, f"it names {len(index.manifests)} manifests, more than {_MOST}")
+            raise invalid_image(what, f"it names {len(index.manifests)} manifests, more than {_MOST}")
         return Index(tuple(_descriptor(one, f"{what} manifests", manifest=True) for one in index.manifests))
     if document.schema_version == 1:
-        raise refusal(what, "it is of Docker's schema 1, which is no longer in use; push it again with a newer tool")
+        raise invalid_image(
+            what, "it is of Docker's schema 1, which is no longer in use; push it again with a newer tool"
+        )
     manifest = _typed(content, _Manifest, what)
     if len(manifest.layers) > limits.layers:
-        raise refusal(what, f"it has {len(manifest.layers)} layers, more than {limits.layers}")
+        raise invalid_image(what, f"it has {len(manifest.layers)} layers, more than {limits.layers}")
     config = _descriptor(manifest.config, f"{what} config")
     if config.media_type and config.media_type not in _CONFIGS:
-        raise refusal(what, f"it is not a container image: its config is of type {config.media_type[:100]!r}")
+        raise invalid_image(what, f"it is not a container image: its config is of type {config.media_type[:100]!r}")
     layers = tuple(_layer(one, f"{what} layer {number}") for number, one in enumerate(manifest.layers, 1))
     if sum(layer.size for layer in layers) > limits.compressed:
-        raise refusal(what, f"its layers have more than {limits.compressed} bytes")
+        raise invalid_image(what, f"its layers have more than {limits.compressed} bytes")
     return Manifest(config, layers)
 
 
@@ -169,10 +177,10 @@ def decode_config(content: bytes, layers: int, what: str) -> Config:
     config = _typed(content, _Config, what)
     diff_ids = tuple(config.rootfs.diff_ids or ())
     if len(diff_ids) != layers:
-        raise refusal(what, f"rootfs.diff_ids names {len(diff_ids)} layers, its manifest {layers}")
+        raise invalid_image(what, f"rootfs.diff_ids names {len(diff_ids)} layers, its manifest {layers}")
     for diff_id in diff_ids:
         if not well_formed(diff_id):
-            raise refusal(what, f"rootfs.diff_ids has {diff_id[:80]!r}, which is not a sha256 digest")
+            raise invalid_image(what, f"rootfs.diff_ids has {diff_id[:80]!r}, which is not a sha256 digest")
     platform = Platform(config.os or "linux", config.architecture, config.variant)
     return Config(diff_ids, platform, _run(config.config or _Run(), what))
 
@@ -180,16 +188,16 @@ def decode_config(content: bytes, layers: int, what: str) -> Config:
 def _run(run: _Run, what: str) -> ImageConfig:
     for field, listed in (("Entrypoint", run.entrypoint), ("Cmd", run.cmd), ("Env", run.env)):
         if len(listed or ()) > _MOST:
-            raise refusal(what, f"config.{field} has {len(listed or ())} words, more than {_MOST}")
+            raise invalid_image(what, f"config.{field} has {len(listed or ())} strings, more than {_MOST}")
     env = {}
     for pair in run.env or ():
         name, equals, value = pair.partition("=")
         if not name or not equals:
-            raise refusal(what, f"config.Env has {pair[:80]!r}, which is not NAME=value")
+            raise invalid_image(what, f"config.Env has {pair[:80]!r}, which is not NAME=value")
         env[name] = value
     words = (*(run.entrypoint or ()), *(run.cmd or ()), *env, *env.values(), run.working_dir or "", run.user or "")
     if any("\0" in word for word in words):
-        raise refusal(what, "its config has a word with a zero byte")
+        raise invalid_image(what, "its config has a string with a NUL byte")
     return ImageConfig(
         tuple(run.entrypoint or ()),
         tuple(run.cmd or ()),
@@ -202,15 +210,15 @@ def _run(run: _Run, what: str) -> ImageConfig:
 
 def _layer(one: _Descriptor, what: str) -> Descriptor:
     if one.media_type and not _LAYERS.fullmatch(one.media_type):
-        raise refusal(what, f"type {one.media_type[:100]!r} is not one that can be unpacked")
+        raise invalid_image(what, f"type {one.media_type[:100]!r} is not one that can be unpacked")
     return _descriptor(one, what)
 
 
 def _descriptor(one: _Descriptor, what: str, *, manifest: bool = False) -> Descriptor:
     if not well_formed(one.digest):
-        raise refusal(what, f"{one.digest[:80]!r} is not a sha256 digest")
+        raise invalid_image(what, f"{one.digest[:80]!r} is not a sha256 digest")
     if one.size < 0:
-        raise refusal(what, f"its size is {one.size}")
+        raise invalid_image(what, f"its size is {one.size}")
     platform = None
     if one.platform is not None and (one.platform.os or one.platform.architecture):
         platform = Platform(one.platform.os, one.platform.architecture, one.platform.variant)
@@ -227,6 +235,6 @@ def _typed(content: bytes, kind: type[T], what: str) -> T:
         return msgspec.json.decode(content, type=kind)
     except msgspec.ValidationError as error:
         object_ = content[:100].lstrip()[:1] == b"{"
-        raise refusal(what, str(error) if object_ else "it is not a JSON object") from error
+        raise invalid_image(what, str(error) if object_ else "it is not a JSON object") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise refusal(what, "it is not JSON") from error
+        raise invalid_image(what, "it is not JSON") from error

@@ -1,6 +1,7 @@
-"""One image, from its source into the folder: layers that are missing are fetched side by side and unpacked one after the other.
+"""Pulls one image from its source into the image directory: missing layers are downloaded in parallel and unpacked one after the other.
 
-Whatever happens, layers are whole or not there: they are made in a scratch folder, which goes with the pull, and renamed when complete.
+Whatever happens, a layer is complete or absent: it is unpacked in a scratch directory, which is removed with the pull, and renamed when it
+is complete.
 """
 
 from __future__ import annotations
@@ -16,67 +17,124 @@ from pathlib import Path
 from sandpool.base.clock import Clock
 from sandpool.base.errors import NodeError
 from sandpool.base.shares import OPERATOR
-from sandpool.node.images.access import merged
-from sandpool.node.images.errors import disk_full, full, pull_error
-from sandpool.node.images.folder import ImageFolder, discard
+from sandpool.base.shielded import shielded
+from sandpool.node.images.cover_layer import UnpackedLayer, covering_layer
+from sandpool.node.images.directory import ImageDirectory, remove_tree
+from sandpool.node.images.image import disk_full, is_disk_full, pull_error
 from sandpool.node.images.manifest import digest_of
 from sandpool.node.images.options import ImageOptions
-from sandpool.node.images.parents import UnpackedLayer, covering_layer
-from sandpool.node.images.progress import Progress
-from sandpool.node.images.records import HoldRecord, ImageRecord, LayerAccess, NameRecord, image_record, used_by
-from sandpool.node.images.source import LayerSource, Source, Wanted
+from sandpool.node.images.records import (
+    HoldRecord,
+    ImageRecord,
+    LayerAccess,
+    NameRecord,
+    image_record,
+    merge_names,
+    used_by,
+)
+from sandpool.node.images.source import LayerSource, ResolvedImage, Source
 from sandpool.node.images.space import NoRoom, PullSpace
-from sandpool.node.images.uninterrupted import uninterrupted
 from sandpool.node.images.worker import Job
 from sandpool.node.images.worker_process import DiskFull, LayerDone, LayerRefused, LayerTooLarge, Unpacking, worker
 
-_RATIO = 4  # bytes that come out for each that goes in, if one must guess
-TakePlace = Callable[[], AbstractAsyncContextManager[object]]
+_PROGRESS_INTERVAL = 0.4  # seconds
+
+
+class Progress:
+    """Counts only what must be fetched; layers that are there already cost nothing."""
+
+    def __init__(
+        self, layers: tuple[LayerSource, ...], on_progress: Callable[[str], object], monotonic: Callable[[], float]
+    ) -> None:
+        self._sizes = {layer.diff_id: layer.size for layer in layers}
+        self._fetched = dict.fromkeys(self._sizes, 0)
+        self._done = 0
+        self._on_progress = on_progress
+        self._monotonic = monotonic
+        self._next = float("-inf")
+
+    def fetched(self, layer: LayerSource, size: int) -> None:
+        self._fetched[layer.diff_id] = size
+        total = sum(self._sizes.values())
+        self._report(
+            f"pulling layer {self._number()} of {len(self._sizes)}, {amount(sum(self._fetched.values()), total)}"
+        )
+
+    def unpacked(self, at: int, of: int) -> None:
+        self._report(f"unpacking layer {self._number()} of {len(self._sizes)}, {amount(at, of)}")
+
+    def layer_done(self) -> None:
+        self._done += 1
+
+    def _number(self) -> int:
+        return min(self._done + 1, len(self._sizes))
+
+    def _report(self, text: str) -> None:
+        now = self._monotonic()
+        if now >= self._next:
+            self._next = now + _PROGRESS_INTERVAL
+            self._on_progress(text)
+
+
+def amount(part: int, whole: int) -> str:
+    """`31 of 80 MB`, in a unit that fits the whole."""
+    unit, name = next(((size, name) for size, name in ((10**9, "GB"), (10**6, "MB")) if whole >= size), (1000, "kB"))
+    digits = 1 if unit == 10**9 else 0
+    return f"{part / unit:.{digits}f} of {whole / unit:.{digits}f} {name}"
+
+
+_EXPANSION = 4  # assumed ratio of unpacked to compressed size
+TakeSlot = Callable[[], AbstractAsyncContextManager[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Kitchen:
+class PullContext:
     """What every pull works with."""
 
-    folder: ImageFolder
+    directory: ImageDirectory
     options: ImageOptions
     clock: Clock
-    unpacking: (
-        TakePlace  # a place for one layer: slow registries must not hold up others, nor many pulls fill the machine
-    )
-    space: PullSpace  # on whose account, and how much of the disk it may take
+    unpacking: TakeSlot  # takes a slot for unpacking one layer: slow registries must not delay others, nor many pulls exhaust the machine
+    space: PullSpace  # the tenant's share of the disk
     tenant: str = OPERATOR
 
 
-async def pull(kitchen: Kitchen, source: Source, what: str, hold: str, tell: Callable[[str], object]) -> Wanted:
-    """Its layers are there when it returns, and stay as long as the hold of this name does. Raises NodeError."""
+async def pull(
+    context: PullContext, source: Source, what: str, hold: str, on_progress: Callable[[str], object]
+) -> ResolvedImage:
+    """Pulls an image. Its layers exist when this returns, and stay as long as the hold of this name. Raises NodeError."""
     try:
         wanted = await source.describe()
-        await _complete(kitchen, source, wanted, hold, what, tell)
-        records = [kitchen.folder.layer_record(layer.diff_id) for layer in wanted.layers]
+        await _complete(context, source, wanted, hold, what, on_progress)
+        records = [context.directory.layer_record(layer.diff_id) for layer in wanted.layers]
         lowest = max((at for at, record in enumerate(records) if record and record.opaque_root), default=0)
         wanted = replace(wanted, lowest=lowest)
-        cover = await asyncio.to_thread(_cover, kitchen.folder, wanted)
+        cover = await asyncio.to_thread(_cover, context.directory, wanted)
         if cover is not None:
             wanted = replace(wanted, layers=(*wanted.layers, cover.layer))
-            await _complete(kitchen, cover, wanted, hold, what, lambda words: None)
+            await _complete(context, cover, wanted, hold, what, lambda text: None)
         return wanted
     except DiskFull as error:
-        raise disk_full(what, kitchen.folder.root) from error
+        raise disk_full(what, context.directory.root) from error
     except NoRoom as error:
         raise pull_error(what, str(error)) from error
     except OSError as error:
-        if full(error):
-            raise disk_full(what, kitchen.folder.root) from error
-        raise pull_error(what, f"{error.strerror or error} ({error.filename or kitchen.folder.root})") from error
+        if is_disk_full(error):
+            raise disk_full(what, context.directory.root) from error
+        raise pull_error(what, f"{error.strerror or error} ({error.filename or context.directory.root})") from error
 
 
 async def _complete(
-    kitchen: Kitchen, source: Source, wanted: Wanted, hold: str, what: str, tell: Callable[[str], object]
+    context: PullContext,
+    source: Source,
+    wanted: ResolvedImage,
+    hold: str,
+    what: str,
+    on_progress: Callable[[str], object],
 ) -> None:
-    """Layers that are not here, or that this source has not proved its access to, are fetched."""
+    """Fetches layers that are missing, or that this source has not proved its access to."""
     by_id = {layer.diff_id: layer for layer in wanted.layers}
-    here = await asyncio.to_thread(_claim, kitchen, tuple(by_id), hold)
+    here = await asyncio.to_thread(_claim, context, tuple(by_id), hold)
     missing, proved = [], []
     for diff_id, layer in by_id.items():
         access = here.get(diff_id)
@@ -85,27 +143,27 @@ async def _complete(
         elif not access.public:
             proved.append(layer)
     if missing:
-        await _bring(kitchen, source, wanted, tuple(missing), what, tell)
+        await _fetch_missing(context, source, wanted, tuple(missing), what, on_progress)
     grants = {layer.diff_id: source.grants(layer) for layer in (*missing, *proved)}
     if grants:
-        await uninterrupted(asyncio.to_thread(kitchen.folder.grant, grants))
+        await shielded(asyncio.to_thread(context.directory.grant, grants))
 
 
 class _Cover:
-    """A source of one layer that is made here (parents.py)."""
+    """The source of the cover layer, which is generated here (cover_layer.py)."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
         self.layer = LayerSource(digest_of(content), size=len(content), file="of folders")
 
-    async def describe(self) -> Wanted:
+    async def describe(self) -> ResolvedImage:
         raise NotImplementedError
 
-    async def fetch(self, layer: LayerSource, target: Path, told: Callable[[int], Awaitable[object]]) -> None:
-        await uninterrupted(asyncio.to_thread(_write, target, self._content))
+    async def fetch(self, layer: LayerSource, target: Path, report: Callable[[int], Awaitable[object]]) -> None:
+        await shielded(asyncio.to_thread(_write, target, self._content))
 
     async def proves(self, layer: LayerSource, access: LayerAccess) -> bool:
-        return True  # it was made here, of layers that the pull has
+        return True  # generated here, from layers that the pull may use
 
     def grants(self, layer: LayerSource) -> LayerAccess:
         return LayerAccess()
@@ -115,61 +173,61 @@ def _write(target: Path, content: bytes) -> None:
     target.write_bytes(content)
 
 
-def _cover(folder: ImageFolder, wanted: Wanted) -> _Cover | None:
+def _cover(directory: ImageDirectory, wanted: ResolvedImage) -> _Cover | None:
     layers = []
     for layer in wanted.layers[wanted.lowest :]:
-        record = folder.layer_record(layer.diff_id)
-        layers.append(UnpackedLayer(folder.layer_root(layer.diff_id), frozenset(record.implied if record else ())))
+        record = directory.layer_record(layer.diff_id)
+        layers.append(UnpackedLayer(directory.layer_root(layer.diff_id), frozenset(record.implied if record else ())))
     content = covering_layer(layers)
     return _Cover(content) if content else None
 
 
-async def keep(kitchen: Kitchen, wanted: Wanted, names: tuple[NameRecord, ...]) -> ImageRecord:
-    """From now on the image is here under these names. Its layers are held by whoever pulled them."""
+async def record_image(context: PullContext, wanted: ResolvedImage, names: tuple[NameRecord, ...]) -> ImageRecord:
+    """Stores the image under these names. Its layers are held by the pull."""
     record = image_record(wanted.id, tuple(layer.diff_id for layer in wanted.layers), wanted.lowest, wanted.run)
-    record = used_by(record, kitchen.tenant)
-    now = kitchen.clock.now().timestamp()
+    record = used_by(record, context.tenant)
+    now = context.clock.now().timestamp()
     try:
-        await uninterrupted(asyncio.to_thread(_keep_locked, kitchen.folder, record, names, now))
+        await shielded(asyncio.to_thread(_keep_locked, context.directory, record, names, now))
     except OSError as error:
-        if full(error):
-            raise disk_full(names[0].reference, kitchen.folder.root) from error
+        if is_disk_full(error):
+            raise disk_full(names[0].reference, context.directory.root) from error
         raise pull_error(names[0].reference, f"{error.strerror} ({error.filename})") from error
     return record
 
 
-def _keep_locked(folder: ImageFolder, record: ImageRecord, names: tuple[NameRecord, ...], now: float) -> None:
-    with folder.locked(exclusive=True):
-        folder.keep_image(record, tuple(merged(folder.name(name.reference), name) for name in names), now)
+def _keep_locked(directory: ImageDirectory, record: ImageRecord, names: tuple[NameRecord, ...], now: float) -> None:
+    with directory.locked(exclusive=True):
+        directory.keep_image(record, tuple(merge_names(directory.name(name.reference), name) for name in names), now)
 
 
-def _claim(kitchen: Kitchen, diff_ids: tuple[str, ...], hold: str) -> dict[str, LayerAccess]:
-    """Makes sure that no layer goes while others are fetched; answers which are here, and who may use them."""
-    folder = kitchen.folder
-    with folder.locked():
-        folder.hold(HoldRecord(holder=hold, image="", layers=diff_ids), kitchen.clock.now().timestamp())
-        return {diff_id: folder.layer_access(diff_id) for diff_id in diff_ids if folder.has_layer(diff_id)}
+def _claim(context: PullContext, diff_ids: tuple[str, ...], hold: str) -> dict[str, LayerAccess]:
+    """Holds these layers while others are fetched. Returns which exist, and who may use them."""
+    directory = context.directory
+    with directory.locked():
+        directory.hold(HoldRecord(holder=hold, image="", layers=diff_ids), context.clock.now().timestamp())
+        return {diff_id: directory.layer_access(diff_id) for diff_id in diff_ids if directory.has_layer(diff_id)}
 
 
-async def _bring(
-    kitchen: Kitchen,
+async def _fetch_missing(
+    context: PullContext,
     source: Source,
-    wanted: Wanted,
+    wanted: ResolvedImage,
     missing: tuple[LayerSource, ...],
     what: str,
-    tell: Callable[[str], object],
+    on_progress: Callable[[str], object],
 ) -> None:
     size = sum(layer.size for layer in missing)
-    if await kitchen.space.potential(size) < size:
-        raise kitchen.space.refusal()
-    scratch = kitchen.folder.fresh()
+    if await context.space.potential(size) < size:
+        raise context.space.refusal()
+    scratch = context.directory.fresh()
     try:
-        there = [kitchen.folder.layer_record(layer.diff_id) for layer in wanted.layers if layer not in missing]
-        left = kitchen.options.limits.unpacked - sum(record.bytes for record in there if record)
-        progress = Progress(missing, tell, kitchen.clock.monotonic)
-        await _all(_Layers(kitchen, source, scratch, progress, what, left), missing)
+        there = [context.directory.layer_record(layer.diff_id) for layer in wanted.layers if layer not in missing]
+        left = context.options.limits.unpacked - sum(record.bytes for record in there if record)
+        progress = Progress(missing, on_progress, context.clock.monotonic)
+        await _all(_Layers(context, source, scratch, progress, what, left), missing)
     finally:
-        await uninterrupted(asyncio.to_thread(discard, scratch))
+        await shielded(asyncio.to_thread(remove_tree, scratch))
 
 
 async def _all(work: _Layers, missing: tuple[LayerSource, ...]) -> None:
@@ -182,7 +240,7 @@ async def _all(work: _Layers, missing: tuple[LayerSource, ...]) -> None:
 
 
 def _first(error: BaseException) -> BaseException:
-    """What went wrong first decides; what it took along does not matter."""
+    """The first error of a group; the others are consequences."""
     while isinstance(error, BaseExceptionGroup):
         error = next((one for one in error.exceptions if isinstance(one, NodeError)), error.exceptions[0])
     return error
@@ -191,44 +249,44 @@ def _first(error: BaseException) -> BaseException:
 class _Layers:
     def __init__(
         self,
-        kitchen: Kitchen,
+        context: PullContext,
         source: Source,
         scratch: Path,
         progress: Progress,
         what: str,
         left: int,
     ) -> None:
-        self._kitchen = kitchen
+        self._context = context
         self._source = source
         self._scratch = scratch
         self._progress = progress
         self._what = what
         self._left = left  # bytes that may still be unpacked
-        self._downloads = asyncio.Semaphore(kitchen.options.downloads)
-        self._one_at_a_time = asyncio.Lock()  # what is left for one layer depends on the others
+        self._downloads = asyncio.Semaphore(context.options.downloads)
+        self._one_at_a_time = asyncio.Lock()  # the limit for one layer depends on the layers before it
 
     async def bring(self, layer: LayerSource, number: int) -> None:
         blob, target = self._scratch / f"{number}.blob", self._scratch / str(number)
         async with self._downloads:
             await self._source.fetch(layer, blob, partial(self._fetched, layer, str(blob)))
-        async with self._one_at_a_time, self._kitchen.unpacking():
+        async with self._one_at_a_time, self._context.unpacking():
             await self._unpack(layer, blob, target)
-            await uninterrupted(asyncio.to_thread(self._kitchen.folder.keep_layer, target, layer.diff_id))
+            await shielded(asyncio.to_thread(self._context.directory.keep_layer, target, layer.diff_id))
             self._progress.layer_done()
         blob.unlink()
-        self._kitchen.space.set(str(blob), 0)
+        self._context.space.set(str(blob), 0)
 
     async def _fetched(self, layer: LayerSource, part: str, size: int) -> None:
-        await self._kitchen.space.wrote(part, size, 1, layer.size - size)
+        await self._context.space.wrote(part, size, 1, layer.size - size)
         self._progress.fetched(layer, size)
 
     async def _unpacked(self, part: str, how: Unpacking) -> None:
-        """What an image unpacks to is known only when it has, and others write to the same disk."""
-        await self._kitchen.space.wrote(part, how.bytes, how.files, _RATIO * (how.of - how.at))
+        """Counts while unpacking: the unpacked size is not known before, and others write to the same disk."""
+        await self._context.space.wrote(part, how.bytes, how.files, _EXPANSION * (how.of - how.at))
         self._progress.unpacked(how.at, how.of)
 
     async def _unpack(self, layer: LayerSource, blob: Path, target: Path) -> None:
-        space = self._kitchen.space
+        space = self._context.space
         try:
             done = await self._unpack_somehow(layer, blob, target)
         except LayerRefused as error:
@@ -238,35 +296,35 @@ class _Layers:
         self._left -= done.bytes
 
     async def _unpack_somehow(self, layer: LayerSource, blob: Path, target: Path) -> LayerDone:
-        """Into the room there is; if it does not fit, into more, as long as more can be had: nobody knows before how much it takes, and
-        nothing is taken from others for what it might be."""
-        space = self._kitchen.space
+        """Unpacks into the room there is; if the layer does not fit, tries again with more as long as more can be made. The unpacked size
+        is not known before, and no image of others is removed for a guess."""
+        space = self._context.space
         room, wanted = space.room(), 0
         while True:
             try:
                 return await self._unpack_into(room, layer, blob, target)
             except LayerTooLarge as error:
-                if not self._by_room(error, room):
+                if not self._limited_by_disk(error, room):
                     raise
-                if room < wanted:  # which was all that could be had
+                if room < wanted:  # more cannot be made available
                     raise space.refusal() from error
-            await uninterrupted(asyncio.to_thread(discard, target))
+            await shielded(asyncio.to_thread(remove_tree, target))
             space.set(str(target), 0)
-            before, wanted = room, max(2 * room, _RATIO * layer.size)
+            before, wanted = room, max(2 * room, _EXPANSION * layer.size)
             room = await space.make_room(wanted)
             if room <= before:
                 raise space.refusal()
 
-    def _by_room(self, error: LayerTooLarge, room: int) -> bool:
-        """Whether it was the disk that was too small for it, and not what an image may have."""
+    def _limited_by_disk(self, error: LayerTooLarge, room: int) -> bool:
+        """Whether the layer exceeded the room on disk, not the limit of an image."""
         most, entries = self._bounds(room)
-        return entries < self._kitchen.options.limits.entries if error.files else most < self._left
+        return entries < self._context.options.limits.entries if error.files else most < self._left
 
     def _bounds(self, room: int) -> tuple[int, int]:
-        return min(self._left, room), min(self._kitchen.options.limits.entries, self._kitchen.space.files(room))
+        return min(self._left, room), min(self._context.options.limits.entries, self._context.space.files(room))
 
     async def _unpack_into(self, room: int, layer: LayerSource, blob: Path, target: Path) -> LayerDone:
-        limits = self._kitchen.options.limits
+        limits = self._context.options.limits
         most, entries = self._bounds(room)
         os.mkdir(target, mode=0o700)
         job = Job(str(blob), str(target), layer.diff_id, most, entries, limits.path, limits.depth)

@@ -1,7 +1,7 @@
-"""What a container's `image` says, taken apart: this machine's own files, a folder, or a name in a registry. Pure.
+"""Parses a container's `image`: the machine's own files, a directory, or a name in a registry. Pure.
 
 host                                          the machine's own programs
-dir:/srv/roots/debian                         a folder that the operator allows
+dir:/srv/roots/debian                         a directory that the operator allows
 python                                        docker.io/library/python:latest
 [::1]:5000/team/tool:1.2@sha256:...           registry, repository, tag, digest
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from sandpool.base.errors import NodeError
 
-HOST, FOLDER_PREFIX = "host", "dir:"
+HOST, DIRECTORY_PREFIX = "host", "dir:"
 DEFAULT_REGISTRY = "docker.io"
 _LONGEST_REPOSITORY = 255
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -28,18 +28,20 @@ _AUTHORITY = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class HostFiles:
-    """The machine's own."""
+class HostReference:
+    """`host`: the machine's own programs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class DirectoryReference:
+    """`dir:PATH`"""
+
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
-    """A name in a registry, complete: nothing is left to defaults."""
+class ImageName:
+    """A complete name in a registry, with all defaults filled in."""
 
     registry: str  # host, or host:port
     repository: str
@@ -53,20 +55,20 @@ class Name:
 
     @property
     def wanted(self) -> str:
-        """What to ask the registry for: a digest names one thing, a tag changes."""
+        """What to request from the registry: the digest if there is one, else the tag."""
         return self.digest or self.tag
 
 
-def parse(text: str) -> HostFiles | Folder | Name:
+def parse(text: str) -> HostReference | DirectoryReference | ImageName:
     """Raises NodeError InvalidImageName."""
     if text == HOST:
-        return HostFiles()
-    if text.startswith(FOLDER_PREFIX):
-        return Folder(text.removeprefix(FOLDER_PREFIX))
+        return HostReference()
+    if text.startswith(DIRECTORY_PREFIX):
+        return DirectoryReference(text.removeprefix(DIRECTORY_PREFIX))
     return parse_name(text)
 
 
-def parse_name(text: str) -> Name:
+def parse_name(text: str) -> ImageName:
     rest, at, digest = text.partition("@")
     if at and not _DIGEST.fullmatch(digest):
         raise _invalid(text, f"{digest[:80]!r} is not a digest; write sha256: and 64 hexadecimal digits")
@@ -78,7 +80,7 @@ def parse_name(text: str) -> Name:
         repository = f"library/{repository}"
     if not _REPOSITORY.fullmatch(repository) or len(repository) > _LONGEST_REPOSITORY:
         raise _invalid(text, _about(repository.removeprefix("library/")))
-    return Name(registry, repository, tag if colon else "" if at else "latest", digest)
+    return ImageName(registry, repository, tag if colon else "" if at else "latest", digest)
 
 
 def _about(repository: str) -> str:
@@ -88,7 +90,7 @@ def _about(repository: str) -> str:
 
 
 def _split_registry(text: str, rest: str) -> tuple[str, str]:
-    """The first part is a registry if it cannot be a folder of the default one, by the rule that everybody follows."""
+    """The first component is a registry if it has a dot, a port or upper case, or is localhost, as in Docker and containerd."""
     first, slash, remainder = rest.partition("/")
     if not slash or not (set(first) & set(".:[") or first == "localhost" or first != first.lower()):
         return DEFAULT_REGISTRY, rest
@@ -101,7 +103,7 @@ def _split_registry(text: str, rest: str) -> tuple[str, str]:
 
 
 def canonical_authority(text: str) -> str | None:
-    """host or host:port in one spelling; None if it is none."""
+    """host or host:port in one spelling; None if it is invalid."""
     found = _AUTHORITY.fullmatch(text)
     if found is None or (found["port"] and not 0 < int(found["port"]) < 65536):
         return None
@@ -115,14 +117,14 @@ def canonical_authority(text: str) -> str | None:
 
 
 def host_of(authority: str) -> str:
-    """Without port and brackets."""
+    """The host of an authority, without port and brackets."""
     if authority.startswith("["):
         return authority[1 : authority.index("]")]
     return authority.partition(":")[0]
 
 
 def loopback(host: str) -> bool:
-    """Whether this host, as written, is this machine. Names other than localhost are not looked up: they may change."""
+    """Whether this host is this machine. Names other than localhost are not resolved: they may change."""
     if host == "localhost":
         return True
     try:

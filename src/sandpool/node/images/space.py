@@ -1,8 +1,8 @@
-"""The disk that images take. Tenants share it: what each has here is counted, and a pull gets room from what nobody needs.
+"""The disk space of images. Tenants share it: what each uses is counted, and a pull gets room by removing images that nobody uses.
 
-What a tenant has is what charges.py says of the images that are here, and what its pulls under way have written. A tenant alone may fill nearly
-all of the disk that is left for images; when another one needs room, unused images of whoever has more go first (prune.py).
-Files count as well as bytes: a file system has so many of both.
+A tenant has what `Charges` (prune.py) says of the stored images, plus what its running pulls have written. A tenant alone may fill nearly
+all of the disk that is left for images; when another one needs room, unused images of the tenant with more are removed first (prune.py).
+Files count as well as bytes: a file system has a limited number of both.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Final
 
 from sandpool.base.clock import Clock
 from sandpool.base.shares import OPERATOR
-from sandpool.node.images import upkeep
-from sandpool.node.images.folder import ImageFolder
-from sandpool.node.images.prune import Asking, room_of
-from sandpool.node.images.uninterrupted import uninterrupted
+from sandpool.base.shielded import shielded
+from sandpool.node.images import garbage_collection
+from sandpool.node.images.directory import ImageDirectory
+from sandpool.node.images.prune import RoomRequest, room_of
 from sandpool.node.images.worker_process import DiskFull
 from sandpool.telemetry.log import logger
 
@@ -29,19 +29,21 @@ log = logger(__name__)
 
 AtWork = Callable[[], AbstractContextManager[None]]
 AHEAD: Final = 256 << 20
-"""Bytes for which room is made before they come, at most: an image must not take more from others by what it only promises."""
+"""Most bytes for which room is made in advance: an image must not displace others by its announced size alone."""
 PAUSE: Final = 5.0
-"""Seconds until a pull that found nothing to remove looks again."""
+"""Seconds until a pull that found nothing to remove tries again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
+    """How much of the disk pulls may still take."""
+
     free: int  # bytes that pulls may still take
     each_file: int  # bytes that a file counts for at least; 0 where files are not limited
 
 
 class NoRoom(Exception):
-    """A tenant has had its share of the disk."""
+    """A tenant has used up its share of the disk."""
 
     def __init__(self, tenant: str, held: int) -> None:
         super().__init__(
@@ -51,39 +53,40 @@ class NoRoom(Exception):
 
 
 class ImageSpace:
-    """Of one store."""
+    """The disk space of one image store."""
 
-    def __init__(self, folder: ImageFolder, clock: Clock, leave: int) -> None:
-        self._folder = folder
+    def __init__(self, directory: ImageDirectory, clock: Clock, leave: int) -> None:
+        self._directory = directory
         self._clock = clock
         self._leave = leave
-        self._stored: dict[str, int] = {}  # by tenant, as of the last look
-        self._pulling: Counter[str] = Counter()
+        self._stored: dict[str, int] = {}  # by tenant, as last counted
+        self.pulling: Counter[str] = Counter()
 
     def disk(self) -> Disk:
-        """Neither the reserve nor what pods need to run is for images."""
-        return disk_of(self._folder.root, self._leave)
+        """The disk as images may use it: without the reserve and without what pods need to run."""
+        return disk_of(self._directory.root, self._leave)
 
     def room(self, tenant: str) -> int:
-        return room_of(tenant, self._stored, self._pulling, self.disk().free)
+        return room_of(tenant, self._stored, self.pulling, self.disk().free)
 
     def held(self, tenant: str) -> int:
-        return self._stored.get(tenant, 0) + self._pulling[tenant]
+        return self._stored.get(tenant, 0) + self.pulling[tenant]
 
     async def look(self) -> None:
-        """What is stored has changed."""
+        """Counts what is stored again, after a change."""
         each_file = self.disk().each_file
-        self._stored = await uninterrupted(asyncio.to_thread(upkeep.charges, self._folder, each_file))
+        self._stored = await shielded(asyncio.to_thread(garbage_collection.charges, self._directory, each_file))
 
     async def make_room(self, tenant: str, wanted: int, *, really: bool = True) -> int:
-        """Removes what the tenant may have removed for that; answers the room there is then. Not really: what it would be."""
+        """Removes images that may be removed for this tenant until there is room. Returns the room there is then; with `really=False`
+        nothing is removed and the room that there could be is returned."""
         room = self.room(tenant)
         if room >= wanted or tenant == OPERATOR:
             return room
         disk = self.disk()
-        asking = Asking(tenant, wanted, disk.free, dict(self._pulling))
-        made = await uninterrupted(
-            asyncio.to_thread(upkeep.make_room, self._folder, disk.each_file, asking, really=really)
+        asking = RoomRequest(tenant, wanted, disk.free, dict(self.pulling))
+        made = await shielded(
+            asyncio.to_thread(garbage_collection.make_room, self._directory, disk.each_file, asking, really=really)
         )
         if not really:
             return made.room
@@ -98,13 +101,13 @@ class ImageSpace:
         return self.room(tenant)
 
     def wrote(self, tenant: str, amount: int) -> None:
-        self._pulling[tenant] += amount
-        if not self._pulling[tenant]:
-            del self._pulling[tenant]
+        self.pulling[tenant] += amount
+        if not self.pulling[tenant]:
+            del self.pulling[tenant]
 
     @contextmanager
     def pull(self, tenant: str, at_work: AtWork = nullcontext) -> Iterator[PullSpace]:
-        """`at_work` is around what takes long."""
+        """`at_work` is entered around slow steps."""
         space = PullSpace(self, tenant, self._clock.monotonic, at_work)
         try:
             yield space
@@ -128,7 +131,7 @@ class PullSpace:
         return max(0, self._space.room(self._tenant))
 
     async def make_room(self, wanted: int) -> int:
-        """Up to so much; answers what there is then."""
+        """Makes room for up to `wanted` bytes. Returns the room there is then."""
         with self._at_work():
             return max(0, await self._space.make_room(self._tenant, wanted))
 
@@ -137,7 +140,7 @@ class PullSpace:
         return min(wanted, await self._space.make_room(self._tenant, wanted, really=False))
 
     async def wrote(self, part: str, size: int, files: int, ahead: int) -> None:
-        """A part has so much by now, and so much more will come soon. DiskFull, NoRoom."""
+        """Records how much a part has written, with `ahead` more to come soon. Raises DiskFull or NoRoom."""
         self.set(part, self.cost(size, files))
         ahead = max(1, min(AHEAD, ahead))
         room = self._space.room(self._tenant)

@@ -1,7 +1,7 @@
 """The images of this machine: what pods ask for is found or pulled, held while it is needed, and removed afterwards.
 
-One ImageStore belongs to one process; several processes may share a folder (folder.py). What may take long happens in threads
-or in a worker process. Credentials live as long as the call that brings them.
+One ImageStore belongs to one process; several processes may share a directory (directory.py). Slow work runs in threads or in a worker
+process. Credentials live only as long as the call that brings them.
 """
 
 from __future__ import annotations
@@ -17,41 +17,59 @@ from pathlib import Path
 from sandpool.base.clock import Clock
 from sandpool.base.errors import NodeError
 from sandpool.base.shares import OPERATOR
-from sandpool.node.images import upkeep
-from sandpool.node.images.access import may_use, proof
-from sandpool.node.images.allowed import Reach, registry_reach
+from sandpool.base.shielded import shielded
+from sandpool.node.images import garbage_collection
+from sandpool.node.images.archive import import_archive
 from sandpool.node.images.credentials import matching
-from sandpool.node.images.errors import disk_full, full, pull_error
-from sandpool.node.images.folder import ImageFolder
-from sandpool.node.images.image import Image, RootFs
-from sandpool.node.images.importing import import_archive
-from sandpool.node.images.local_folder import folder_image
+from sandpool.node.images.directory import ImageDirectory
+from sandpool.node.images.image import Credential, Image, RootFs, disk_full, is_disk_full, pull_error
 from sandpool.node.images.options import ImageOptions
-from sandpool.node.images.pace import Place
-from sandpool.node.images.places import Places, quiet
-from sandpool.node.images.port import Credential
 from sandpool.node.images.prune import PruneRules
-from sandpool.node.images.pull import Kitchen, keep, pull
-from sandpool.node.images.records import IMPORTED, PULLED, HoldRecord, ImageRecord, NameRecord, used_by
-from sandpool.node.images.reference import Folder, HostFiles, Name, parse, parse_name
-from sandpool.node.images.shared import Shared, Tell, Work
+from sandpool.node.images.pull import PullContext, pull, record_image
+from sandpool.node.images.pull_slots import PullSlot, PullSlots, ignore_progress
+from sandpool.node.images.records import IMPORTED, PULLED, HoldRecord, ImageRecord, NameRecord, may_use, proof, used_by
+from sandpool.node.images.reference import DirectoryReference, HostReference, ImageName, parse, parse_name
+from sandpool.node.images.registry_policy import Reach, registry_reach
+from sandpool.node.images.singleflight import Flight, OnProgress, SingleFlight
 from sandpool.node.images.space import ImageSpace
-from sandpool.node.images.uninterrupted import uninterrupted
-from sandpool.node.network.egress.lookups import Lookups
-from sandpool.node.network.egress.lookups import Places as Names
-from sandpool.node.network.egress.outside import resolve
+from sandpool.node.network.egress.outside import Lookups, resolve
+from sandpool.node.network.egress.outside import LookupSlots as LookupSlots
 from sandpool.telemetry.log import logger
+
+
+def directory_image(reference: str, path: str, allowed: Sequence[Path]) -> Image:
+    """A directory of this machine as an image. Links are resolved before the path is compared with what is allowed, and the image holds the
+    resolved directory."""
+    if not path.startswith("/") or "\0" in path:
+        raise NodeError(
+            "InvalidImageName", f"image {reference!r}: write dir: and an absolute path, as in dir:/srv/roots/debian"
+        )
+    real = Path(os.path.realpath(path))
+    if not any(real.is_relative_to(os.path.realpath(directory)) for directory in allowed):
+        may = (
+            f"only directories below {', '.join(map(str, allowed))} may be used"
+            if allowed
+            else "no directory may be used"
+        )
+        raise NodeError(
+            "ErrImagePull",
+            f"image {reference!r} is not allowed: {may}. Whoever starts the cluster decides that: `--allow-image-folder`",
+        )
+    if not real.is_dir():
+        raise NodeError("ErrImagePull", f"image {reference!r}: {real} is not a directory; create it, or name another")
+    return Image(reference, "", RootFs(layers=(real,)))
+
 
 log = logger(__name__)
 
-LOOKUPS, LOOKUPS_OF_A_PULL = 64, 4  # names of registries that are looked up at once: by all, who share them, and by one
+LOOKUPS, LOOKUPS_OF_A_PULL = 64, 4  # concurrent DNS lookups: of all pulls, shared by tenants, and of one pull
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """Several who ask for the same share one pull."""
+class _PullKey:
+    """Callers with the same key share one pull."""
 
-    name: Name
+    name: ImageName
     credentials: tuple[Credential, ...]
     tenant: str = ""
     everybody: bool = False
@@ -60,31 +78,31 @@ class _Asked:
 class ImageStore:
     """Implements `Images`. Between `open` and `close` only."""
 
-    def __init__(self, folder: Path, clock: Clock, options: ImageOptions = ImageOptions()) -> None:
-        self._folder = ImageFolder(folder, f"{os.getpid()}-{os.urandom(6).hex()}")
-        self._unpackers = Places(options.unpackers, clock, slow_ones_give_way=False)
-        self._space = ImageSpace(self._folder, clock, options.leave)
+    def __init__(self, directory: Path, clock: Clock, options: ImageOptions = ImageOptions()) -> None:
+        self.directory = ImageDirectory(directory, f"{os.getpid()}-{os.urandom(6).hex()}")
+        self._unpackers = PullSlots(options.unpackers, clock, slow_ones_give_way=False)
+        self.space = ImageSpace(self.directory, clock, options.leave)
         self._options = options
         self._clock = clock
-        self._pulls: Shared[ImageRecord] = Shared()
-        self._places = Places(options.pulls, clock)
-        self._large = Places(options.large, clock)
-        self._names = Names(resolve, LOOKUPS)
+        self._pulls: SingleFlight[ImageRecord] = SingleFlight()
+        self.pull_slots = PullSlots(options.pulls, clock)
+        self._large_slots = PullSlots(options.large, clock)
+        self._lookup_slots = LookupSlots(resolve, LOOKUPS)
 
     async def open(self) -> None:
-        """Takes away what a process that died left behind, and what has not been used for long."""
+        """Removes what dead processes left, and images unused for long."""
         try:
-            await uninterrupted(asyncio.to_thread(self._folder.open))
+            await shielded(asyncio.to_thread(self.directory.open))
         except OSError as error:
             why = f"{error.strerror} ({error.filename})"
-            raise NodeError("ImagesUnavailable", f"the folder of images cannot be used: {why}") from error
+            raise NodeError("ImagesUnavailable", f"the image directory cannot be used: {why}") from error
         await self.prune()
 
     async def close(self) -> None:
-        """Ends pulls, and forgets all holders."""
+        """Cancels pulls, and releases all holders."""
         await self._pulls.close()
-        await self._names.close()
-        await uninterrupted(asyncio.to_thread(self._folder.close))
+        await self._lookup_slots.close()
+        await shielded(asyncio.to_thread(self.directory.close))
 
     async def take(
         self,
@@ -94,107 +112,119 @@ class ImageStore:
         tenant: str = "",
         policy: str = "",
         credentials: Sequence[Credential] = (),
-        progress: Callable[[str], object] = quiet,
+        progress: Callable[[str], object] = ignore_progress,
     ) -> Image:
         match parse(reference):
-            case HostFiles():
+            case HostReference():
                 return Image(reference, "", RootFs(host=True))
-            case Folder(path):
-                return await asyncio.to_thread(folder_image, reference, path, self._options.allowed_folders)
+            case DirectoryReference(path):
+                return await asyncio.to_thread(directory_image, reference, path, self._options.allowed_directories)
             case name:
-                with self._telling(name):
+                with self._translated_errors(name):
                     record = await self._take(name, holder, tenant, policy, tuple(credentials), progress)
-        layers = tuple(map(self._folder.layer_root, record.layers[record.lowest :]))
+        layers = tuple(map(self.directory.layer_root, record.layers[record.lowest :]))
         return Image(reference, record.id, RootFs(layers), record.config)
 
     def release(self, holder: str) -> None:
-        self._folder.release(holder)
+        self.directory.release(holder)
 
     @contextmanager
-    def _telling(self, name: Name) -> Iterator[None]:
-        """What the disk does, in a pod's words."""
+    def _translated_errors(self, name: ImageName) -> Iterator[None]:
+        """Turns errors of the disk into errors for a pod's status."""
         try:
             yield
         except OSError as error:
-            if full(error):
-                raise disk_full(str(name), self._folder.root) from error
-            raise pull_error(str(name), f"{error.strerror or error} ({error.filename or self._folder.root})") from error
+            if is_disk_full(error):
+                raise disk_full(str(name), self.directory.root) from error
+            raise pull_error(
+                str(name), f"{error.strerror or error} ({error.filename or self.directory.root})"
+            ) from error
 
     async def _take(
-        self, name: Name, holder: str, tenant: str, policy: str, credentials: tuple[Credential, ...], progress: Tell
+        self,
+        name: ImageName,
+        holder: str,
+        tenant: str,
+        policy: str,
+        credentials: tuple[Credential, ...],
+        progress: OnProgress,
     ) -> ImageRecord:
         always = policy == "Always" or (not policy and name.tag == "latest" and not name.digest)
-        if credentials:  # which a tenant wrote, and patterns of it take long to read
+        if credentials:  # written by a tenant: matching its patterns may take long
             credentials = await asyncio.to_thread(matching, credentials, name)
-        proofs = tuple(proof(self._folder.key, name, one) for one in credentials)
-        found = await uninterrupted(asyncio.to_thread(self._find, name, holder, tenant, always, proofs))
+        proofs = tuple(proof(self.directory.key, name, one) for one in credentials)
+        found = await shielded(asyncio.to_thread(self._find, name, holder, tenant, always, proofs))
         if found is not None:
             return found
         if policy == "Never":
             raise NodeError(
                 "ErrImageNeverPull",
-                f"image {name} is not on this machine for this pod and its pull policy is Never: it is not here, or came with a login "
+                f"image {name} is not available to this pod and its pull policy is Never: it is not on this machine, or came with a login "
                 "that is not in imagePullSecrets. `sandpool image pull` or `sandpool image import` bring it for everybody",
             )
-        return await self._pull_shared(_Asked(name, credentials, tenant), holder, progress)
+        return await self._pull_shared(_PullKey(name, credentials, tenant), holder, progress)
 
-    async def pull(self, reference: str, credentials: Sequence[Credential] = (), progress: Tell = quiet) -> str:
-        """Asks the registry even for what was imported, and answers the image's id. Nobody holds it afterwards. It is the
-        operator who pulls: every pod may have the image, whatever login it took."""
+    async def pull(
+        self, reference: str, credentials: Sequence[Credential] = (), progress: OnProgress = ignore_progress
+    ) -> str:
+        """Pulls an image on behalf of the operator, even if it was imported, and returns its id. It is not held afterwards. Every pod may
+        use it, whatever login it took."""
         holder = f"pull of {reference}"
         name = parse_name(reference)
         try:
-            return (await self._pull_shared(_Asked(name, tuple(credentials), everybody=True), holder, progress)).id
+            return (await self._pull_shared(_PullKey(name, tuple(credentials), everybody=True), holder, progress)).id
         finally:
             self.release(holder)
 
-    async def _pull_shared(self, asked: _Asked, holder: str, progress: Tell) -> ImageRecord:
-        self._check_allowed(asked.name)
-        async with self._pulls.join(asked, partial(self._begin, asked), progress) as record:
-            await uninterrupted(asyncio.to_thread(self._hold, record, holder))
+    async def _pull_shared(self, key: _PullKey, holder: str, progress: OnProgress) -> ImageRecord:
+        self._check_allowed(key.name)
+        async with self._pulls.join(key, partial(self._begin, key), progress) as record:
+            await shielded(asyncio.to_thread(self._hold, record, holder))
         await self._prune_quietly()
         return record
 
-    def _find(self, name: Name, holder: str, tenant: str, always: bool, proofs: tuple[str, ...]) -> ImageRecord | None:
-        """The image, held, if it is here and this pod may have it; from now on its tenant shares what it takes."""
+    def _find(
+        self, name: ImageName, holder: str, tenant: str, always: bool, proofs: tuple[str, ...]
+    ) -> ImageRecord | None:
+        """Returns the image, held, if it exists and this pod may use it; from now on its tenant shares the cost."""
         found = self._held(name, holder, always, proofs)
         if found is not None and tenant and used_by(found, tenant) is not found:
-            with self._folder.locked(exclusive=True):
-                self._folder.note_use(found.id, tenant, self._clock.now().timestamp())
+            with self.directory.locked(exclusive=True):
+                self.directory.note_use(found.id, tenant, self._clock.now().timestamp())
         return found
 
-    def _held(self, name: Name, holder: str, always: bool, proofs: tuple[str, ...]) -> ImageRecord | None:
-        """One that was imported is never asked of a registry: who imported it decided."""
-        with self._folder.locked():
+    def _held(self, name: ImageName, holder: str, always: bool, proofs: tuple[str, ...]) -> ImageRecord | None:
+        """An imported image is never pulled again: importing it was the operator's decision."""
+        with self.directory.locked():
             for known in self._known(name):
                 if not may_use(known, proofs) or (always and known.origin != IMPORTED):
                     continue
-                record = self._folder.image(known.id)
+                record = self.directory.image(known.id)
                 if record is not None:
                     self._hold_locked(record, holder)
                     return record
         return None
 
-    def _known(self, name: Name) -> Iterator[NameRecord]:
-        """What stands for a name; a digest may have come here under a tag."""
-        known = self._folder.name(str(name))
+    def _known(self, name: ImageName) -> Iterator[NameRecord]:
+        """The records of a name; a digest may have been pulled under a tag."""
+        known = self.directory.name(str(name))
         if known is not None:
             yield known
-        for other in self._folder.all_names() if name.digest else ():
+        for other in self.directory.all_names() if name.digest else ():
             if name.digest in other.digests:
-                place = parse_name(other.reference)
-                if (place.registry, place.repository) == (name.registry, name.repository):
+                slot = parse_name(other.reference)
+                if (slot.registry, slot.repository) == (name.registry, name.repository):
                     yield other
 
     def _hold(self, record: ImageRecord, holder: str) -> None:
-        with self._folder.locked():
+        with self.directory.locked():
             self._hold_locked(record, holder)
 
     def _hold_locked(self, record: ImageRecord, holder: str) -> None:
         hold = HoldRecord(holder=holder, image=record.id, layers=record.layers)
-        self._folder.hold(hold, self._clock.now().timestamp())
+        self.directory.hold(hold, self._clock.now().timestamp())
 
-    def _check_allowed(self, name: Name) -> None:
+    def _check_allowed(self, name: ImageName) -> None:
         if registry_reach(name, self._options) is Reach.NOWHERE:
             raise NodeError(
                 "ErrImagePull",
@@ -202,48 +232,51 @@ class ImageStore:
                 "cluster decides that: `--registry`",
             )
 
-    def _begin(self, asked: _Asked) -> Work[ImageRecord]:
+    def _begin(self, key: _PullKey) -> Flight[ImageRecord]:
         hold = f"pull {os.urandom(8).hex()}"
-        return Work(partial(self._pull_told, asked, hold), lambda: self._folder.release(hold))
+        return Flight(partial(self._pull_in_slot, key, hold), lambda: self.directory.release(hold))
 
-    async def _pull_told(self, asked: _Asked, hold: str, tell: Tell) -> ImageRecord:
-        """What goes wrong is told without where it did: errors are kept for a while, and the places in them keep what was pulled."""
+    async def _pull_in_slot(self, key: _PullKey, hold: str, on_progress: OnProgress) -> ImageRecord:
+        """The error is raised anew, without its traceback: errors are kept for a while, and the frames of a traceback would keep what was
+        pulled in memory."""
         try:
-            async with self._places.one(asked.tenant, tell) as place:
-                with self._space.pull(asked.tenant, place.at_work) as space:
-                    unpacking = partial(self._unpacking, asked.tenant, place)
-                    kitchen = Kitchen(self._folder, self._options, self._clock, unpacking, space, asked.tenant)
-                    return await self._pull(kitchen, asked, place, hold, tell)
+            async with self.pull_slots.acquire(key.tenant, on_progress) as slot:
+                with self.space.pull(key.tenant, slot.at_work) as space:
+                    unpacking = partial(self._unpacking, key.tenant, slot)
+                    context = PullContext(self.directory, self._options, self._clock, unpacking, space, key.tenant)
+                    return await self._pull(context, key, slot, hold, on_progress)
         except NodeError as error:
-            told = NodeError(error.reason, error.message)
-        raise told
+            plain = NodeError(error.reason, error.message)
+        raise plain
 
     @asynccontextmanager
-    async def _unpacking(self, tenant: str, place: Place) -> AsyncIterator[None]:
-        with place.at_work():
-            async with self._unpackers.one(tenant):
+    async def _unpacking(self, tenant: str, slot: PullSlot) -> AsyncIterator[None]:
+        with slot.at_work():
+            async with self._unpackers.acquire(tenant):
                 yield
 
     @asynccontextmanager
-    async def _reading(self, tenant: str, place: Place) -> AsyncIterator[Place]:
-        """A place for a large document; waiting for it is not the registry's slowness."""
+    async def _reading(self, tenant: str, slot: PullSlot) -> AsyncIterator[PullSlot]:
+        """Takes a slot for a large document; waiting for it does not count as slowness of the registry."""
         async with AsyncExitStack() as stack:
-            with place.at_work():
-                large = await stack.enter_async_context(self._large.one(tenant))
+            with slot.at_work():
+                large = await stack.enter_async_context(self._large_slots.acquire(tenant))
             yield large
 
-    async def _pull(self, kitchen: Kitchen, asked: _Asked, place: Place, hold: str, tell: Tell) -> ImageRecord:
-        from sandpool.node.images.download import RegistrySource  # aiohttp: only who pulls pays for it
-        from sandpool.node.images.lines import Lines
+    async def _pull(
+        self, context: PullContext, key: _PullKey, slot: PullSlot, hold: str, on_progress: OnProgress
+    ) -> ImageRecord:
+        from sandpool.node.images.http_client import RegistryConnections
+        from sandpool.node.images.registry_source import RegistrySource  # imports aiohttp, which only pulls need
 
-        await self._space.look()
-        name, large = asked.name, partial(self._reading, asked.tenant, place)
-        lookups = Lookups(self._names, LOOKUPS_OF_A_PULL, self._options.patience, asked.tenant)
-        async with Lines(self._options, large, place.got, lookups=lookups) as lines:
+        await self.space.look()
+        name, large = key.name, partial(self._reading, key.tenant, slot)
+        lookups = Lookups(self._lookup_slots, LOOKUPS_OF_A_PULL, self._options.patience, key.tenant)
+        async with RegistryConnections(self._options, large, slot.got, lookups=lookups) as connections:
             source = RegistrySource(
-                lines, name, asked.credentials, self._options, self._clock, everybody=asked.everybody
+                connections, name, key.credentials, self._options, self._clock, everybody=key.everybody
             )
-            wanted = await pull(kitchen, source, str(name), hold, tell)
+            wanted = await pull(context, source, str(name), hold, on_progress)
         record = NameRecord(
             reference=str(name),
             id=wanted.id,
@@ -251,35 +284,37 @@ class ImageStore:
             at=self._clock.now().timestamp(),
             origin=PULLED,
             public=source.public,
-            proofs=(proof(self._folder.key, name, source.used),) if source.used is not None else (),
+            proofs=(proof(self.directory.key, name, source.used),) if source.used is not None else (),
         )
-        kept = await keep(kitchen, wanted, (record,))
-        await self._space.look()  # what is stored now is counted before what was under way is forgotten
+        kept = await record_image(context, wanted, (record,))
+        await self.space.look()  # count the stored image before its pull is dropped from the count
         log.info("image pulled", image=str(name), id=kept.id)
         return kept
 
-    async def import_archive(self, path: Path, name: str = "", progress: Tell = quiet) -> tuple[NameRecord, ...]:
-        """The images of a file or folder, under the names that they have in it, or one under the name that is given."""
-        with self._space.pull(OPERATOR) as space:
-            unpacking = partial(self._unpackers.one, OPERATOR)
-            kitchen = Kitchen(self._folder, self._options, self._clock, unpacking, space)
-            return await import_archive(kitchen, path, parse_name(name) if name else None, progress)
+    async def import_archive(
+        self, path: Path, name: str = "", progress: OnProgress = ignore_progress
+    ) -> tuple[NameRecord, ...]:
+        """The images of a file or directory, under the names that they have in it, or one under the name that is given."""
+        with self.space.pull(OPERATOR) as space:
+            unpacking = partial(self._unpackers.acquire, OPERATOR)
+            context = PullContext(self.directory, self._options, self._clock, unpacking, space)
+            return await import_archive(context, path, parse_name(name) if name else None, progress)
 
-    async def listed(self) -> tuple[upkeep.Listed, ...]:
-        return await asyncio.to_thread(upkeep.listed, self._folder)
+    async def listed(self) -> tuple[garbage_collection.Listed, ...]:
+        return await asyncio.to_thread(garbage_collection.listed, self.directory)
 
-    async def remove(self, wanted: str) -> upkeep.Removed:
+    async def remove(self, wanted: str) -> garbage_collection.Removed:
         """By name, or by id or the start of one. ImageUnknown, ImageHeld."""
-        target: Name | str = wanted if wanted.startswith("sha256:") else parse_name(wanted)
-        return await uninterrupted(asyncio.to_thread(upkeep.remove, self._folder, target))
+        target: ImageName | str = wanted if wanted.startswith("sha256:") else parse_name(wanted)
+        return await shielded(asyncio.to_thread(garbage_collection.remove, self.directory, target))
 
-    async def prune(self, rules: PruneRules | None = None) -> upkeep.Removed:
+    async def prune(self, rules: PruneRules | None = None) -> garbage_collection.Removed:
         rules = rules or PruneRules(self._options.unused_for, self._options.max_bytes)
         now = self._clock.now().timestamp()
-        return await uninterrupted(asyncio.to_thread(upkeep.prune, self._folder, rules, now))
+        return await shielded(asyncio.to_thread(garbage_collection.prune, self.directory, rules, now))
 
     async def _prune_quietly(self) -> None:
-        """After a pull, which has succeeded whatever becomes of this."""
+        """Prunes after a pull; an error here does not fail the pull."""
         try:
             removed = await self.prune()
         except OSError as error:

@@ -1,23 +1,27 @@
-"""A tar archive as a stream of entries: read once, front to back, with limits on all that an archive can claim.
+"""Reads a layer or an archive: decompression, a digest of the content, and its tar entries, with limits on everything.
 
-Understands ustar, GNU long names and pax headers, as image builders write them. tarfile is not used because it trusts an archive's
-word for how much memory a header needs. Sparse files and unknown kinds of entries are refused. Standard library only: this
-runs in a worker process.
+Understands ustar, GNU long names and pax headers, as image builders write them. tarfile is not used because it allocates as
+much memory as a header claims. Sparse files and unknown kinds of entries are refused. Standard library only: this runs in a worker
+process.
 """
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import importlib
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import IO, Protocol
 
 BLOCK = 512
 _CHUNK = 1 << 20
 _LONGEST_HEADER = 1 << 20  # bytes of one pax header or long name
 _LARGEST = 1 << 62
-FILE, HARD_LINK, SYMLINK, CHARACTER, BLOCK_DEVICE, FOLDER, FIFO = b"0", b"1", b"2", b"3", b"4", b"5", b"6"
+FILE, HARD_LINK, SYMLINK, CHARACTER, BLOCK_DEVICE, DIRECTORY, FIFO = b"0", b"1", b"2", b"3", b"4", b"5", b"6"
 _KINDS = {b"0": FILE, b"\0": FILE, b"7": FILE} | {
-    kind: kind for kind in (HARD_LINK, SYMLINK, CHARACTER, BLOCK_DEVICE, FOLDER, FIFO)
+    kind: kind for kind in (HARD_LINK, SYMLINK, CHARACTER, BLOCK_DEVICE, DIRECTORY, FIFO)
 }
 
 
@@ -26,14 +30,16 @@ class BadArchive(Exception):
 
 
 class TooMuch(BadArchive):
-    """More bytes come out of it than may."""
+    """The unpacked content has too many bytes."""
 
 
 class TooMany(BadArchive):
-    """More files come out of it than may."""
+    """The archive has too many files."""
 
 
 class Readable(Protocol):
+    """A stream of bytes."""
+
     def read(self, size: int, /) -> bytes:
         """Up to `size` bytes; fewer only at the end."""
         ...
@@ -41,6 +47,8 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
+    """One entry of an archive."""
+
     path: bytes  # as written
     kind: bytes
     size: int  # bytes of content, for files
@@ -67,7 +75,7 @@ class TarReader:
             yield entry
 
     def content(self) -> Iterator[bytes]:
-        """What is left of the current entry, in pieces."""
+        """The rest of the current entry, in pieces."""
         while self._left:
             piece = self._take(min(_CHUNK, self._left))
             self._left -= len(piece)
@@ -111,16 +119,14 @@ class TarReader:
             raise BadArchive("it has a sparse file; such archives cannot be unpacked")
         path = extra.get("path") or _name(header)
         if kind == b"\0" and path.endswith(b"/"):
-            kind = FOLDER  # as the oldest archives say it
+            kind = DIRECTORY  # as the oldest archives mark directories
         known = _KINDS.get(kind)
         if known is None:
-            raise BadArchive(f"entry {show(path)} is of the unknown kind {kind!r}")
+            raise BadArchive(f"entry {printable(path)} is of the unknown kind {kind!r}")
         if "size" in extra:
             size = _decimal(extra["size"], "size")
         if known != FILE:
-            size = (
-                0  # others have no content, whatever they say: every reader must find the next header at the same place
-            )
+            size = 0  # other kinds have no content, whatever their size field says: all readers must find the next header at the same offset
         self._left = size
         self._padding = -size % BLOCK
         return Entry(
@@ -165,18 +171,18 @@ class TarReader:
         return piece
 
 
-def show(path: bytes) -> str:
+def printable(path: bytes) -> str:
     """A path for people: short, and on one line."""
     return ascii(path[-200:].decode(errors="backslashreplace"))
 
 
 def _checksum_fits(header: bytes) -> bool:
     """Some old tools took bytes for signed numbers."""
-    told = _number(header[148:156], "checksum")
+    stated = _number(header[148:156], "checksum")
     unsigned = sum(header) - sum(header[148:156]) + 8 * 32
-    if told == unsigned:
+    if stated == unsigned:
         return True
-    return told == unsigned - 256 * sum(byte > 127 for byte in header[:148] + header[156:])
+    return stated == unsigned - 256 * sum(byte > 127 for byte in header[:148] + header[156:])
 
 
 def _name(header: bytes) -> bytes:
@@ -242,3 +248,72 @@ def _records(content: bytes) -> dict[str, bytes]:
                 found[key.decode(errors="replace")] = value
         at = end
     return found
+
+
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+def decompressed(file: IO[bytes]) -> Readable:
+    """The file's content, decompressed if it is compressed."""
+    start = file.read(4)
+    file.seek(0)
+    if start.startswith(_GZIP):
+        return gzip.GzipFile(fileobj=file, mode="rb")
+    if start == _ZSTD:
+        return _zstd(file)
+    return file
+
+
+def _zstd(file: IO[bytes]) -> Readable:
+    try:
+        module = importlib.import_module("compression.zstd")  # Python 3.14 and later
+    except ImportError:
+        raise BadArchive(
+            "it is compressed with zstd, which this Python cannot read (3.14 and later can); push it compressed with gzip"
+        ) from None
+    stream: Readable = module.ZstdFile(file, "rb")
+    return stream
+
+
+class DigestReader:
+    """A stream of which the digest is taken as it is read, and which ends with an error where it gets too long."""
+
+    def __init__(self, stream: Readable, most: int) -> None:
+        self._stream = stream
+        self._sum = hashlib.sha256()
+        self._most = most
+        self.size = 0
+
+    def read(self, size: int, /) -> bytes:
+        """Whole, or what is left at the end."""
+        pieces = bytearray()
+        while len(pieces) < size:
+            piece = self._piece(size - len(pieces))
+            if not piece:
+                break
+            pieces += piece
+        return bytes(pieces)
+
+    def _piece(self, size: int) -> bytes:
+        try:
+            piece = self._stream.read(size)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise BadArchive(f"it cannot be decompressed: {error}") from error
+        except OSError:
+            raise
+        except Exception as error:  # of a decompressor that may not be there, so its errors cannot be named
+            raise BadArchive(f"it cannot be decompressed: {error}") from error
+        self.size += len(piece)
+        if self.size > self._most:
+            raise TooMuch(f"it holds more than the {self._most} bytes that are left for this image")
+        self._sum.update(piece)
+        return piece
+
+    def drain(self) -> None:
+        """To the very end: what follows an archive counts for its digest too."""
+        while self._piece(1 << 20):
+            pass
+
+    @property
+    def digest(self) -> str:
+        return f"sha256:{self._sum.hexdigest()}"

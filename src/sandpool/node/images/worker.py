@@ -1,7 +1,8 @@
-"""The process that unpacks layers, so that the event loop never waits for a disk and nothing hostile is parsed beside secrets.
+"""The worker process that unpacks layers, so that the event loop never waits for a disk and no hostile archive is parsed in a process
+with secrets.
 
-Jobs come as lines of JSON on stdin, answers and progress go out as lines on stdout; its end is the end of stdin, or of the process
-that started it. Standard library only: it starts in a few milliseconds.
+It reads jobs as lines of JSON from stdin, and writes progress and results as lines to stdout. It exits when stdin ends or when its parent
+exits. Standard library only, so that it starts in a few milliseconds.
 """
 
 from __future__ import annotations
@@ -17,30 +18,31 @@ import time
 from dataclasses import asdict, dataclass
 from typing import IO
 
-from sandpool.node.images.streams import Measured, opened
-from sandpool.node.images.tar import BadArchive, Readable, TarReader, TooMany, TooMuch
+from sandpool.node.images.tar import BadArchive, DigestReader, Readable, TarReader, TooMany, TooMuch, decompressed
 from sandpool.node.images.unpack import Rules, Unpacked, Unpacker, keeps_owners, opaque_attributes
 
 RECORD, ROOT = "layer.json", "root"
 _PR_SET_PDEATHSIG = 1
 _MEMORY = 1 << 30
-_TELL_EVERY = 0.25  # seconds
+_PROGRESS_INTERVAL = 0.25  # seconds
 _REASONS = {TooMuch: "much", TooMany: "many"}
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
+    """One layer to unpack."""
+
     blob: str  # a file whose digest has been checked, if it has one
-    target: str  # an empty folder
+    target: str  # an empty directory
     diff_id: str
-    most: int  # bytes that may come out
+    most: int  # maximum bytes of the uncompressed layer
     entries: int
     path: int
     depth: int
 
 
-class _Telling:
-    """A file that tells now and then how far it has been read, and what has come of it."""
+class _ProgressReader:
+    """A file that reports at intervals how far it has been read and what was unpacked so far."""
 
     def __init__(self, file: IO[bytes], size: int, done: Unpacked) -> None:
         self._file = file
@@ -51,8 +53,8 @@ class _Telling:
     def read(self, size: int = -1, /) -> bytes:
         now = time.monotonic()
         if now >= self._next:
-            self._next = now + _TELL_EVERY
-            _say({"at": self._file.tell(), "of": self._size, "bytes": self._done.bytes, "files": self._done.files})
+            self._next = now + _PROGRESS_INTERVAL
+            _send({"at": self._file.tell(), "of": self._size, "bytes": self._done.bytes, "files": self._done.files})
         return self._file.read(size)
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
@@ -62,8 +64,8 @@ class _Telling:
 def unpack(
     blob: IO[bytes], root: int, job: Job, owners: bool, opaque: tuple[str, ...], done: Unpacked | None = None
 ) -> Unpacked:
-    """Raises BadArchive also if what comes out is not what the image's config promised. `done` grows meanwhile."""
-    stream = Measured(opened(blob), job.most)
+    """Unpacks a layer. Raises BadArchive, also if its digest is not the one in the image's config. Updates `done` as it goes."""
+    stream = DigestReader(decompressed(blob), job.most)
     done = Unpacker(root, Rules(owners, opaque, job.entries, job.path, job.depth), done).unpack(TarReader(stream))
     stream.drain()
     if job.diff_id and stream.digest != job.diff_id:
@@ -81,7 +83,7 @@ def carry_out(job: Job) -> dict[str, object]:
         try:
             with open(job.blob, "rb") as file:
                 so_far = Unpacked()
-                done = unpack(_told(file, so_far), root, job, owners, opaque, so_far)
+                done = unpack(_with_progress(file, so_far), root, job, owners, opaque, so_far)
         finally:
             os.close(root)
         record = {
@@ -98,26 +100,26 @@ def carry_out(job: Job) -> dict[str, object]:
     return record
 
 
-def _told(file: IO[bytes], done: Unpacked) -> IO[bytes]:
-    telling: Readable = _Telling(file, os.fstat(file.fileno()).st_size, done)
-    return telling  # type: ignore[return-value]  # read and seek is all that is used of it
+def _with_progress(file: IO[bytes], done: Unpacked) -> IO[bytes]:
+    reader: Readable = _ProgressReader(file, os.fstat(file.fileno()).st_size, done)
+    return reader  # type: ignore[return-value]  # only read and seek are used
 
 
-def _write_record(folder: int, record: dict[str, object]) -> None:
-    fd = os.open(RECORD, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+def _write_record(directory: int, record: dict[str, object]) -> None:
+    fd = os.open(RECORD, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
     with open(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
         json.dump(record, file)
 
 
 def _sync_file_system(fd: int) -> None:
-    """All files of a layer at once: one fsync for each would take minutes."""
+    """Syncs all files of a layer at once: an fsync for each would take minutes."""
     if ctypes.CDLL(None, use_errno=True).syncfs(fd) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 
 
-def _say(words: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(words) + "\n")
+def _send(message: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 
@@ -137,10 +139,10 @@ def _answer(line: str) -> dict[str, object]:
 def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if str(os.getppid()) != sys.argv[1]:
-        return  # whoever started this was gone before it could be tied to it
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command that started this: it ends it in order
+        return  # the parent exited before PDEATHSIG was set
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the parent ends this process in order
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.umask(0o077)
     for line in sys.stdin:
-        _say(_answer(line))
+        _send(_answer(line))

@@ -1,4 +1,4 @@
-"""The unpacking process as the event loop sees it: started for a layer, killed if nobody waits for it any more."""
+"""Runs the unpacking process (worker.py) from the event loop: starts it for a layer, and kills it when its caller is done or cancelled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import msgspec
 
 import sandpool
 from sandpool.base.errors import NodeError
-from sandpool.node.images.uninterrupted import uninterrupted
+from sandpool.base.shielded import shielded
 from sandpool.node.images.worker import Job
 
 _START = "import sys; sys.path.insert(0, sys.argv.pop()); from sandpool.node.images.worker import main; main()"
@@ -24,6 +24,8 @@ _START = "import sys; sys.path.insert(0, sys.argv.pop()); from sandpool.node.ima
 
 @dataclass(frozen=True, slots=True)
 class LayerDone:
+    """The result of unpacking a layer."""
+
     files: int
     bytes: int
     skipped: dict[str, int] = field(default_factory=dict)
@@ -31,20 +33,20 @@ class LayerDone:
 
 @dataclass(frozen=True, slots=True)
 class Unpacking:
-    """How far it is."""
+    """The progress of unpacking."""
 
-    at: int  # bytes that were read
+    at: int  # bytes of the blob read so far
     of: int
-    bytes: int  # that are on the disk by now, about
+    bytes: int  # on disk so far, approximately
     files: int
 
 
 class LayerRefused(Exception):
-    """The layer is not what it must be."""
+    """The layer is invalid, or does not match its digest."""
 
 
 class LayerTooLarge(LayerRefused):
-    """It holds more bytes, or more files, than the job lets come out."""
+    """The layer has more bytes, or more files, than the job allows."""
 
     def __init__(self, message: str, *, files: bool) -> None:
         super().__init__(message)
@@ -52,24 +54,28 @@ class LayerTooLarge(LayerRefused):
 
 
 class DiskFull(Exception):
-    """There is no room."""
+    """The disk is full."""
 
 
 class WorkerProcess:
+    """A running unpacking process."""
+
     def __init__(self, process: Process) -> None:
         self._process = process
 
-    async def unpack(self, job: Job, told: Callable[[Unpacking], Awaitable[object]]) -> LayerDone:
-        """One at a time. `told` hears now and then how far it is."""
+    async def unpack(self, job: Job, report: Callable[[Unpacking], Awaitable[object]]) -> LayerDone:
+        """Unpacks one layer; call it for one at a time. `report` is called at intervals with the progress."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with contextlib.suppress(ConnectionError):  # its last words say more
+        with contextlib.suppress(
+            ConnectionError
+        ):  # the process has exited; what it wrote before, or its exit code, says why
             self._process.stdin.write(msgspec.json.encode(asdict(job)) + b"\n")
             await self._process.stdin.drain()
         async for line in self._process.stdout:
             answer: dict[str, Any] = msgspec.json.decode(line)
             if "at" in answer:
-                await told(msgspec.convert(answer, Unpacking))
+                await report(msgspec.convert(answer, Unpacking))
             else:
                 return _outcome(answer)
         code = await self._process.wait()
@@ -94,7 +100,7 @@ def _outcome(answer: dict[str, Any]) -> LayerDone:
 
 @contextlib.asynccontextmanager
 async def worker() -> AsyncIterator[WorkerProcess]:
-    """Ends with the block, at once if the block is left by an error or a cancellation."""
+    """Starts a worker process and kills it when the block ends."""
     package = str(Path(sandpool.__file__).parents[1])
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-S", "-c", _START, str(os.getpid()), package),
@@ -104,5 +110,5 @@ async def worker() -> AsyncIterator[WorkerProcess]:
         yield WorkerProcess(process)
     finally:
         with contextlib.suppress(ProcessLookupError):
-            process.kill()  # between jobs it has nothing to lose, and in the middle of one its folder goes too
-        await uninterrupted(process.communicate())  # or its folder could still be written to
+            process.kill()  # safe: between jobs there is no state, and the directory of an unfinished job is removed
+        await shielded(process.communicate())  # wait for its end, so that nothing writes to the directory any more

@@ -1,5 +1,5 @@
-"""The agent of one node: pods that the API server has become pods that a backend runs, and their status tells how they are.
+"""The agent of one node: it runs the node's pods through a backend and publishes their status.
 
-What may live here: placing pods on this node, deciding what a pod needs next, writing its status, keeping the node alive. How a
-pod is really run is the backend's.
+What may live here: placing pods on this node, deciding what a pod needs next, probes, pod status, the Node object and its heartbeat.
+What does not: how pods are run, which is up to the backend.
 """

@@ -1,7 +1,7 @@
-"""The kubelet: observe, plan, apply. One work item is the name of a pod; what is decided about it is in plan.py.
+"""The kubelet: observe, plan, apply. A work item is the name of a pod; plan.py decides about it.
 
-Two things wake a name: a change of its pod, told by the cache, and a change of what runs, told by the backend. What is kept
-in memory here can all be lost: it is found again from the API and the backend.
+A reconcile is triggered when the pod changes in the cache, or when the backend reports a change in what it runs. All state in memory
+here may be lost: it is rebuilt from the API and the backend.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 from sandpool.base.clock import Clock
 from sandpool.base.errors import NodeError
+from sandpool.base.offload import Offload
 from sandpool.kube.api import Api
-from sandpool.loop.aside import Aside
+from sandpool.kube.priority import Priority
 from sandpool.loop.cache import Cache
 from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.events import Events, NullEvents
 from sandpool.loop.manager import Manager, Parts
 from sandpool.loop.outcome import Done
-from sandpool.loop.queue import Priority
 from sandpool.loop.reflector import Reflector, Scope
 from sandpool.loop.writes import Writes
 from sandpool.model.core import RuntimeClass
@@ -31,40 +31,39 @@ from sandpool.model.metadata import Key, Uid
 from sandpool.model.pod import Node
 from sandpool.node.backend import Backend
 from sandpool.node.kubelet import status
-from sandpool.node.kubelet.apply import Hands
-from sandpool.node.kubelet.bind import NodeFacts
-from sandpool.node.kubelet.cache_transforms import Alike
-from sandpool.node.kubelet.claims import ClaimFolders, ClaimKeeper
+from sandpool.node.kubelet.apply import Applier
 from sandpool.node.kubelet.containers import Trouble
-from sandpool.node.kubelet.downward import Here
-from sandpool.node.kubelet.event_emitter import Telling
-from sandpool.node.kubelet.holding import Holding, total
+from sandpool.node.kubelet.content_budget import ContentBudget, total
+from sandpool.node.kubelet.downward import NodeInfo
 from sandpool.node.kubelet.ledger import Entry, Ledger
 from sandpool.node.kubelet.node import DiskWatch, Heartbeat
 from sandpool.node.kubelet.options import KubeletOptions
+from sandpool.node.kubelet.placement import NodeFacts
 from sandpool.node.kubelet.plan import Bind, Delete, Plan, PodView, Publish, Relabel, Start, Step, plan_pod
-from sandpool.node.kubelet.pods import NODE_PODS, NodePod
-from sandpool.node.kubelet.pre_stop import Goodbyes
-from sandpool.node.kubelet.probe_runner import Asking
+from sandpool.node.kubelet.pod_events import EventEmitter
+from sandpool.node.kubelet.pods import NODE_PODS, NodePod, PodTransform
+from sandpool.node.kubelet.pre_stop import PreStopHooks
+from sandpool.node.kubelet.probe_runner import ProbeRunner
 from sandpool.node.kubelet.prober import Prober
 from sandpool.node.kubelet.references import Unresolved
-from sandpool.node.kubelet.refreshing import Refresher
 from sandpool.node.kubelet.runtimes import Offering, RuntimeClasses
-from sandpool.node.kubelet.waking import Waking
+from sandpool.node.kubelet.triggers import Triggers
+from sandpool.node.kubelet.volume_claims import ClaimCleaner, ClaimDirectories
+from sandpool.node.kubelet.volume_refresh import Refresher
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.reconcile_history import Story, note
+from sandpool.telemetry.reconcile_history import ReconcileHistory, note
 
 log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a kubelet has beside the API and its backend. Without `offering` a pod may name any runtime class."""
+class KubeletServices:
+    """What a kubelet uses besides the API and its backend. Without `offering`, a pod may name any runtime class."""
 
     events: Events = field(default_factory=NullEvents)
     offering: Offering | None = None
-    folders: ClaimFolders | None = None
+    folders: ClaimDirectories | None = None
     disk: DiskWatch | None = None
 
 
@@ -77,52 +76,52 @@ class Kubelet:
         backend: Backend,
         clock: Clock,
         options: KubeletOptions = KubeletOptions(),
-        around: Surroundings = Surroundings(),
+        around: KubeletServices = KubeletServices(),
         *,
         metrics: Metrics | None = None,
-        story: Story | None = None,
+        history: ReconcileHistory | None = None,
         random: Callable[[], float] = randomness.random,
     ) -> None:
         metrics = Metrics() if metrics is None else metrics
-        story = Story() if story is None else story
+        history = ReconcileHistory() if history is None else history
         self._backend = backend
         self._clock = clock
         self._options = options
         self._around = around
-        self.pods: Cache[NodePod] = Cache(NODE_PODS, self._holds, keep=Alike())
+        self.pods: Cache[NodePod] = Cache(NODE_PODS, self._holds, keep=PodTransform())
         self.nodes: Cache[Node] = Cache(NODES, lambda node: node.metadata.name == options.node)
         self.classes: Cache[RuntimeClass] = Cache(RUNTIME_CLASSES)
         writes = Writes(api, (self.pods, self.nodes, self.classes))
-        self._ledger = Ledger()
-        self._waking = Waking(self.pods, backend, self._ledger, options.node, self._wake)
-        self._telling = Telling(around.events, self._pod_of, options.pace, routine=options.routine_events)
-        asking = Asking(backend, clock)
-        self._prober = Prober(asking.ask, clock, self._waking.changed, self._telling.probed)
-        self._goodbyes = Goodbyes(asking.ask, clock, self._waking.changed, self._telling.hook_failed)
-        self._here = Here(options.node, options.address, options.capacity)
-        self._aside = Aside()
-        self._holding = Holding(total(options.capacity) if options.content is None else options.content)
+        self.ledger = Ledger()
+        self._triggers = Triggers(self.pods, backend, self.ledger, options.node, self._wake)
+        self._events = EventEmitter(around.events, self._pod_of, options.pace, routine=options.routine_events)
+        runner = ProbeRunner(backend, clock)
+        self.prober = Prober(runner.run, clock, self._triggers.changed, self._events.probed)
+        self.hooks = PreStopHooks(runner.run, clock, self._triggers.changed, self._events.hook_failed)
+        self._node_info = NodeInfo(options.node, options.address, options.capacity)
+        self._offload = Offload()
+        self.content = ContentBudget(total(options.capacity) if options.content is None else options.content)
         if options.looks_up:
-            metrics.shares["content_bytes"] = self._holding.shares
-        self._hands = Hands(
+            metrics.shares["content_bytes"] = self.content.shares
+        self._applier = Applier(
             writes,
             backend,
-            self._here,
-            self._goodbyes,
+            self._node_info,
+            self.hooks,
             self._claimed,
-            self._telling.doubted,
-            aside=self._aside,
-            holding=self._holding,
+            self._events.warned,
+            offload=self._offload,
+            holding=self.content,
             looks_up=options.looks_up,
         )
         self._runtimes = RuntimeClasses(writes, self.classes, clock, options.pace.renew)
-        limits = Limits(workers=options.workers, longest_delay=60.0)
-        self.controller: Controller[Key] = Controller("kubelet", self.reconcile, clock, metrics, story, limits)
+        limits = Limits(workers=options.workers, shared=True, longest_delay=60.0)
+        self.controller: Controller[Key] = Controller("kubelet", self.reconcile, clock, metrics, history, limits)
         self._manager = Manager(self._parts(writes, clock, metrics, random))
 
     def _parts(self, writes: Writes, clock: Clock, metrics: Metrics, random: Callable[[], float]) -> Parts:
         options = self._options
-        self.pods.subscribe(self._waking.stepped)
+        self.pods.subscribe(self._triggers.stepped)
         self.controller.on(self.nodes, self._unplaced, reduce=lambda node: (node.metadata.labels, node.spec))
         one = Scope(fields=f"metadata.name={options.node}")
         mine = Scope(fields="" if options.places else f"spec.nodeName={options.node}")
@@ -133,9 +132,9 @@ class Kubelet:
         disk = self._around.disk
         heartbeat = Heartbeat(writes, self.nodes, clock, options, lambda: self._runtime, self._runtimes, disk)
         refresher = Refresher(
-            writes, self._backend, self.pods, self._here, clock, options.pace.refresh, self._aside, self._holding
+            writes, self._backend, self.pods, self._node_info, clock, options.pace.refresh, self._offload, self.content
         )
-        services = [heartbeat.run, self._prober.run, self._goodbyes.run, refresher.run]
+        services = [heartbeat.run, self.prober.run, self.hooks.run, refresher.run]
         if self._around.offering is not None:
             self.controller.on(self.classes, self._unplaced, reduce=lambda one: one.handler)
             reflectors.append(Reflector(writes, self.classes, clock, metrics, random))
@@ -143,13 +142,13 @@ class Kubelet:
         else:
             self._runtimes.set({})
         if self._around.folders is not None:
-            keeper = ClaimKeeper(writes, self._around.folders, self._ledger.claims, clock, options.pace.tidy)
+            keeper = ClaimCleaner(writes, self._around.folders, self.ledger.claims, clock, options.pace.tidy)
             services.append(keeper.run)
         return Parts(reflectors=reflectors, controllers=(self.controller,), services=services, prepare=self._open)
 
     @property
     def ready(self) -> asyncio.Event:
-        """Set while pods are being looked after."""
+        """Set while the kubelet runs pods."""
         return self._manager.ready
 
     async def run(self) -> None:
@@ -159,14 +158,14 @@ class Kubelet:
             await self._backend.close()
 
     async def _open(self) -> None:
-        """After the caches are filled: what the backend still has of pods that are gone is found here."""
+        """Called when the caches are filled: opens the backend and finds what it still has of pods that are gone."""
         if self._around.offering is not None:
             self._runtimes.set(await self._around.offering())
-            # Before anybody is told that it is ready: a pod that names a class is refused without it.
-            await self._runtimes.put_right()
-        await self._backend.open(self._waking.moved)
-        for seen in self._backend.running():
-            self._ledger.entry(seen.key, seen.uid)
+            # Before the node is ready, because a pod that names a RuntimeClass is refused while the class is missing.
+            await self._runtimes.reconcile()
+        await self._backend.open(self._triggers.moved)
+        for seen in self._backend.list_pods():
+            self.ledger.entry(seen.key, seen.uid)
             self.controller.wake(seen.key, "found")
 
     @property
@@ -177,14 +176,14 @@ class Kubelet:
         return self._options.places or pod.spec.node_name == self._options.node
 
     def _wake(self, key: Key, cause: str) -> None:
-        """Somebody waits for pods that start, and nobody for those that end: thousands that are released together do not hold up the first of
-        their successors."""
+        """Schedules a reconcile. Starts have priority over ends, because users wait for them: thousands of pods deleted together do not delay
+        the first new one."""
         pod = self.pods.get(key)
         ends = pod is None or pod.metadata.leaving
-        self.controller.wake(key, cause, Priority.SECOND if ends else Priority.FIRST)
+        self.controller.wake(key, cause, Priority.BACKGROUND if ends else Priority.URGENT)
 
     def _unplaced(self, changed: Node | RuntimeClass) -> Iterator[Key]:
-        """Pods without a node may now fit, and those that have one may now find their runtime."""
+        """The pods to reconcile when the node or a RuntimeClass changes: those without a node, and those that name a RuntimeClass."""
         return (
             pod.metadata.key
             for pod in self.pods
@@ -192,18 +191,18 @@ class Kubelet:
         )
 
     def _pod_of(self, uid: Uid) -> NodePod | None:
-        key = self._ledger.key_of(uid)
+        key = self.ledger.key_of(uid)
         pod = self.pods.get(key) if key is not None else None
         return pod if pod is not None and pod.metadata.uid == uid else None
 
     def _claimed(self, pod: NodePod, claims: tuple[str, ...]) -> None:
-        self._ledger.entry(pod.metadata.key, pod.metadata.uid).claims = claims
+        self.ledger.entry(pod.metadata.key, pod.metadata.uid).claims = claims
 
     async def reconcile(self, key: Key) -> Done:
         view = self.observe(key)
         plan = plan_pod(view, self._options.pace, self._clock.now())
         if view.pod is not None:
-            entry = self._ledger.entry(key, view.pod.metadata.uid)
+            entry = self.ledger.entry(key, view.pod.metadata.uid)
             entry.awaited = plan.holds
             if plan.holds:
                 entry.held_since = view.held_since or self._clock.now()
@@ -214,7 +213,7 @@ class Kubelet:
             except NodeError as error:
                 if not isinstance(step, Start):
                     raise
-                return self._stumble(view, step, error)
+                return self._start_failed(view, step, error)
         self._remember(key, view, plan)
         return Done(again_at=plan.again_at)
 
@@ -222,68 +221,68 @@ class Kubelet:
         match step:
             case Publish(fields) if pod is not None:
                 await self._publish(pod, step)
-                self._telling.published(pod, fields)
+                self._events.published(pod, fields)
             case Delete() if pod is not None:
                 await self._delete(pod, step)
             case _:
                 if pod is not None and isinstance(step, Start):
-                    self._telling.placed(pod, self._options.node)
-                await self._hands.apply(pod, step)
+                    self._events.placed(pod, self._options.node)
+                await self._applier.apply(pod, step)
 
     async def _publish(self, pod: NodePod, step: Publish) -> None:
-        """A pod that says what we have just made it say need not be looked at again, unless it is over."""
+        """Writes a status. The resulting cache event does not trigger a reconcile, unless the pod has finished."""
         uid, status = pod.metadata.uid, {**pod.status, **step.fields}
         if status.get("phase") not in ("Succeeded", "Failed"):
-            self._waking.saying[uid] = status
+            self._triggers.saying[uid] = status
         try:
-            await self._hands.apply(pod, step)
+            await self._applier.apply(pod, step)
         finally:
-            self._waking.saying.pop(uid, None)
+            self._triggers.saying.pop(uid, None)
 
     async def _delete(self, pod: NodePod, step: Delete) -> None:
         meta = pod.metadata
-        self._waking.deleting.add(meta.uid)
+        self._triggers.deleting.add(meta.uid)
         try:
-            await self._hands.apply(pod, step)
+            await self._applier.apply(pod, step)
         finally:
-            self._waking.deleting.discard(meta.uid)
+            self._triggers.deleting.discard(meta.uid)
         now = self.pods.get(meta.key)
         self._settle(meta.key, now.metadata.uid if now is not None else Uid(""))
 
     def _settle(self, key: Key, uid: Uid) -> None:
-        """Forgets the pods of that name of which nothing is left, the one that has it now excepted."""
-        for gone in self._ledger.settle(key, uid, self._backend.look):
-            self._prober.forget(gone)
-            self._goodbyes.forget(gone)
-            self._holding.give_back(gone)
+        """Forgets earlier pods of that name that the backend does not have any more."""
+        for gone in self.ledger.settle(key, uid, self._backend.pod_status):
+            self.prober.forget(gone)
+            self.hooks.forget(gone)
+            self.content.give_back(gone)
 
     def observe(self, key: Key) -> PodView:
         pod = self.pods.get(key)
         if pod is not None and pod.spec.node_name not in ("", self._options.node):
             pod = None
         uid = pod.metadata.uid if pod is not None else Uid("")
-        look = self._backend.look
+        look = self._backend.pod_status
         self._settle(key, uid)
-        entry = self._ledger.entry(key, uid) if pod is not None else Entry()
+        entry = self.ledger.entry(key, uid) if pod is not None else Entry()
         seen = look(uid) if pod is not None else None
         if pod is not None and seen is not entry.seen:
-            self._telling.moved(pod, entry.seen, seen)
+            self._events.moved(pod, entry.seen, seen)
             entry.seen = seen
         if seen is not None and seen.evicted:
             entry.evicted = seen.evicted
         if seen is not None and seen.reclaimed:
             entry.claims = ()
-            self._holding.give_back(seen.uid)
+            self.content.give_back(seen.uid)
         return PodView(
             pod,
             seen,
-            tuple(seen for other in self._ledger.others(key, uid) if (seen := look(other)) is not None),
-            self._node_facts() if seen is None else None,  # it is placed then
+            tuple(seen for other in self.ledger.others(key, uid) if (seen := look(other)) is not None),
+            self._node_facts() if seen is None else None,  # only needed to place the pod
             self._options.address,
             pod is not None and entry.bound_at == pod.metadata.revision,
             entry.trouble,
             entry.held_since,
-            self._prober.follow(pod, seen) if pod is not None else status.NO_PROBES,
+            self.prober.follow(pod, seen) if pod is not None else status.NO_PROBES,
             seen is not None and pod is not None and entry.labels != pod.metadata.labels,
             entry.evicted,
             self._backend.revives,
@@ -298,8 +297,8 @@ class Kubelet:
         return NodeFacts(node.metadata.name, node.metadata.labels, node.spec.unschedulable, runtimes, pressure)
 
     def _remember(self, key: Key, view: PodView, plan: Plan) -> None:
-        """What the next look at this pod must know. The pod may be gone by now, and its entry with it."""
-        entry = self._ledger.find(key, view.pod.metadata.uid) if view.pod is not None else None
+        """Records what the next reconcile needs. By now the pod, and its entry, may be gone."""
+        entry = self.ledger.find(key, view.pod.metadata.uid) if view.pod is not None else None
         if view.pod is None or entry is None:
             return
         entry.held_since = (view.held_since or self._clock.now()) if plan.holds else None
@@ -308,19 +307,19 @@ class Kubelet:
                 entry.bound_at = view.pod.metadata.revision
             elif isinstance(step, Start | Relabel):
                 entry.labels = view.pod.metadata.labels
-        if self._backend.look(view.pod.metadata.uid) is not None:
+        if self._backend.pod_status(view.pod.metadata.uid) is not None:
             entry.trouble, entry.failures = None, 0
 
-    def _stumble(self, view: PodView, step: Start, error: NodeError) -> Done:
-        """The pod cannot be started: its status will say why, and it is tried again, later each time."""
+    def _start_failed(self, view: PodView, step: Start, error: NodeError) -> Done:
+        """Handles a failed start: the status will say why, and the start is retried with a growing delay."""
         pace, work = self._options.pace, step.workload
-        entry = self._ledger.entry(work.key, work.uid)
+        entry = self.ledger.entry(work.key, work.uid)
         longest = pace.longest_lookup if isinstance(error, Unresolved) else pace.longest_retry
         delay = min(longest, pace.first_retry * 2.0 ** min(entry.failures, 32))
         entry.failures += 1
         container = error.container if isinstance(error, Unresolved) else ""
         entry.trouble = Trouble(error.reason, error.message, self._clock.now() + timedelta(seconds=delay), container)
         if view.pod is not None:
-            self._telling.stumbled(view.pod, error)
+            self._events.start_failed(view.pod, error)
         log.warning("pod not started", pod=str(work.key), reason=error.reason, error=error.message, again_in=delay)
         return Done(again_after=0.0)  # to publish it

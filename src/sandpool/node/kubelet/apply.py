@@ -1,6 +1,6 @@
-"""Carries out the steps of a plan. Every write carries the uid of the pod that it was planned for.
+"""Carries out the steps of a plan. Every write tests the uid of the pod that it was planned for.
 
-What a pod refers to can be much more than the pod. Where it is, it is put together beside the event loop, in the turns of its tenant.
+The objects that a pod refers to can be much larger than the pod. Large ones are resolved off the event loop, and tenants take turns.
 """
 
 from __future__ import annotations
@@ -9,55 +9,56 @@ from collections.abc import Callable, Collection, Set
 from functools import partial
 from typing import Any
 
+from sandpool.base.offload import FairLock, Offload
 from sandpool.kube.api import Api, Preconditions
 from sandpool.kube.errors import Conflict, Invalid, NotFound
-from sandpool.loop.aside import Aside, Gate
 from sandpool.model.binding import binding_body, binding_resource
 from sandpool.model.core import PersistentVolumeClaim
 from sandpool.model.metadata import Uid
 from sandpool.model.patches import Patch, json_patch
 from sandpool.node.backend import Backend, Workload
-from sandpool.node.kubelet.claims import bind_claims
-from sandpool.node.kubelet.downward import Here
-from sandpool.node.kubelet.holding import Holding
+from sandpool.node.kubelet.content_budget import ContentBudget
+from sandpool.node.kubelet.downward import NodeInfo
 from sandpool.node.kubelet.lookup import look_up
-from sandpool.node.kubelet.plan import Bind, Delete, End, Publish, Reclaim, Relabel, Restart, Start, Step, Stop
+from sandpool.node.kubelet.plan import Bind, Delete, Publish, Reclaim, Relabel, Start, Step, Stop
 from sandpool.node.kubelet.pods import NODE_PODS, NodePod
-from sandpool.node.kubelet.pre_stop import Goodbyes
-from sandpool.node.kubelet.references import NOTHING, Reference, references
+from sandpool.node.kubelet.pre_stop import PreStopHooks
+from sandpool.node.kubelet.references import NOTHING, Reference, heavy, references
 from sandpool.node.kubelet.resolve import Resolved, resolve
 from sandpool.node.kubelet.status import foreign
-from sandpool.node.kubelet.weight import heavy
+from sandpool.node.kubelet.volume_claims import bind_claims
+from sandpool.node.pods.life import RestartContainer, StopContainer
 
 FEW = 4
-"""Objects that a pod refers to and that are read at any time. Pods with more take turns: all that one refers to is in memory until it is resolved."""
+"""A pod with at most this many references is resolved at once. Pods with more take turns, because everything that a pod refers to stays in
+memory until it is resolved."""
 
 
-class Hands:
-    """`claimed` is told which claims a pod is about to use, `doubted` what is wrong with it and no obstacle."""
+class Applier:
+    """Carries out steps. `claimed` is called with the claims that a pod is about to use, `warned` with problems that do not prevent the start."""
 
     def __init__(
         self,
         api: Api,
         backend: Backend,
-        here: Here,
-        goodbyes: Goodbyes,
+        node_info: NodeInfo,
+        hooks: PreStopHooks,
         claimed: Callable[[NodePod, tuple[str, ...]], object],
-        doubted: Callable[[NodePod, str], object],
+        warned: Callable[[NodePod, str], object],
         *,
-        aside: Aside,
-        holding: Holding,
+        offload: Offload,
+        holding: ContentBudget,
         looks_up: bool = True,
     ) -> None:
         self._api = api
         self._backend = backend
-        self._here = here
-        self._goodbyes = goodbyes
+        self._node_info = node_info
+        self._hooks = hooks
         self._claimed = claimed
-        self._doubted = doubted
-        self._aside = aside
-        self._gate = Gate()
-        self._holding = holding
+        self._doubted = warned
+        self._offload = offload
+        self._gate = FairLock()
+        self._content = holding
         self._looks_up = looks_up
 
     async def apply(self, pod: NodePod | None, step: Step) -> None:
@@ -65,13 +66,13 @@ class Hands:
             case Stop(uid, grace):
                 left = self._left(pod, uid, grace)
                 if left is not None:
-                    await self._backend.stop(uid, left)
-            case End(uid, container, grace):
+                    await self._backend.stop_pod(uid, left)
+            case StopContainer(uid, container, grace):
                 left = self._left(pod, uid, grace, container)
                 if left is not None:
-                    await self._backend.end(uid, container, left)
-            case Restart(uid, container):
-                await self._backend.restart(uid, container)
+                    await self._backend.stop_container(uid, container, left)
+            case RestartContainer(uid, container):
+                await self._backend.restart_container(uid, container)
             case Reclaim(workload):
                 await self._backend.reclaim(workload)
             case Relabel(uid, labels):
@@ -84,18 +85,18 @@ class Hands:
                 try:
                     await self._write(pod, step)
                 except NotFound:
-                    pass  # the pod is gone, as the cache will learn, and nothing is left to say about it
+                    pass  # the pod is gone; the cache will show that
 
     def _left(self, pod: NodePod | None, uid: Uid, grace: float, container: str = "") -> float | None:
-        """The grace that is left after preStop hooks; None: they still run, and the pod is looked at again after them."""
-        seen = self._backend.look(uid)
+        """The grace period left after preStop hooks. None while they run; the pod is reconciled again when they have ended."""
+        seen = self._backend.pod_status(uid)
         if pod is None or seen is None or pod.metadata.uid != uid:
             return grace
-        return self._goodbyes.left(pod, seen, grace, container)
+        return self._hooks.left(pod, seen, grace, container)
 
     async def _start(self, pod: NodePod, workload: Workload) -> None:
         if not self._looks_up:
-            await self._backend.start(workload)
+            await self._backend.start_pod(workload)
             return
         wanted, namespace = references(pod.spec), pod.metadata.namespace
         if len(wanted) <= FEW:
@@ -103,16 +104,16 @@ class Hands:
         else:
             async with self._gate.turn(namespace):
                 resolved, claims = await self._resolved(pod, workload, wanted)
-        for doubt in resolved.doubts:
+        for doubt in resolved.warnings:
             self._doubted(pod, doubt)
-        self._holding.take(workload.uid, namespace, resolved.files, resolved.words)
+        self._content.take(workload.uid, namespace, resolved.files, resolved.words)
         try:
             if claims:
                 self._claimed(pod, tuple(claim.metadata.uid for claim in claims))
                 await bind_claims(self._api, claims)
-            await self._backend.start(resolved.workload)
+            await self._backend.start_pod(resolved.workload)
         except BaseException:
-            self._holding.give_back(workload.uid)
+            self._content.give_back(workload.uid)
             raise
 
     async def _resolved(
@@ -121,23 +122,25 @@ class Hands:
         namespace = pod.metadata.namespace
         found = await look_up(self._api, namespace, wanted) if wanted else NOTHING
         if heavy(pod, found):
-            resolved = await self._aside.run(namespace, partial(resolve, pod, workload, found, self._here))
+            resolved = await self._offload.run(namespace, partial(resolve, pod, workload, found, self._node_info))
         else:
-            resolved = resolve(pod, workload, found, self._here)
+            resolved = resolve(pod, workload, found, self._node_info)
         return resolved, tuple(found.claims.values())
 
     async def _write(self, pod: NodePod, step: Bind | Publish | Delete) -> None:
         meta = pod.metadata
         match step:
             case Bind():
-                await self._api.create(binding_resource(meta.name), binding_body(meta, self._here.node), meta.namespace)
+                await self._api.create(
+                    binding_resource(meta.name), binding_body(meta, self._node_info.node), meta.namespace
+                )
             case Publish(fields):
                 try:
                     await self._api.patch_status(NODE_PODS, meta.name, status_patch(pod, fields), meta.namespace)
                 except Invalid as refusal:
                     if refusal.causes:
                         raise
-                    # A test failed: it is another pod now, or its conditions have changed. The cache will show which.
+                    # A test operation failed: it is another pod now, or its conditions have changed. The cache will show which.
                     raise Conflict(f"pod {meta.key} changed while its status was written: {refusal}") from refusal
             case Delete():
                 await self._api.delete(
@@ -146,8 +149,8 @@ class Hands:
 
 
 def status_patch(pod: NodePod, fields: dict[str, Any]) -> Patch:
-    """Sets these fields. What somebody else has a part in is replaced only if it is still what was read: the status of a pod of
-    which we have said nothing, and a list of conditions that are not all ours."""
+    """A patch that sets these status fields. What others may have written is replaced only if it is unchanged since it was read: the whole
+    status before our first write, and conditions that include those of others."""
     operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}]
     if not pod.acknowledged:
         if pod.status:

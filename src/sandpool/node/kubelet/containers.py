@@ -1,4 +1,4 @@
-"""Container statuses: from what a backend says to what the API shows, and back again after a restart. Pure."""
+"""Translates container states of the backend to container statuses of the API, and back after a restart. Pure."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sandpool.model import times
-from sandpool.node.backend import ContainerSpec, Exit, Running, RunningContainer, Started, State, Waiting
+from sandpool.node.backend import ContainerSpec, ContainerStatus, Exit, PodStatus, Started, State, Waiting
 from sandpool.node.kubelet.options import Pace
 from sandpool.node.kubelet.pods import Json, NodeContainer, NodePod
 from sandpool.node.kubelet.probe_state import Health
-from sandpool.node.kubelet.restarts import delay, due_at, policy_of, restarts
+from sandpool.node.pods.restarts import delay, due_at, policy_of, restarts
 
 _LONGEST_MESSAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The pod could not be started; it is tried again at `retry_at`. `container` is the one that it is about, if only one."""
+    """The pod could not be started; the next attempt is at `retry_at`. `container` is the one that caused it; empty: all of them."""
 
     reason: str
     message: str
@@ -29,7 +29,7 @@ class Trouble:
 def creating(
     specs: Sequence[NodeContainer], usual: str, trouble: Trouble | None = None, before: Iterable[Json] = ()
 ) -> list[Json]:
-    """The statuses of containers of which there is nothing yet, or nothing any more: what was counted `before` stays."""
+    """The statuses of containers that do not exist yet, or any more. Restart counts and last states from `before` are kept."""
     shown = []
     known = {status.get("name"): status for status in before}
     for spec in specs:
@@ -38,47 +38,49 @@ def creating(
             state = Waiting(trouble.reason, trouble.message)
         old = known.get(spec.name) or {}
         kept = {name: old[name] for name in ("restartCount", "lastState") if old.get(name)}
-        shown.append(_status(spec, RunningContainer(spec.name, state), _waiting(state)) | kept)
+        shown.append(_status(spec, ContainerStatus(spec.name, state), _waiting(state)) | kept)
     return shown
 
 
 @dataclass(frozen=True, slots=True)
-class Showing:
-    """What the statuses of a pod's containers depend on beside them."""
+class StatusContext:
+    """What container statuses depend on besides the containers."""
 
     pod: NodePod
     pace: Pace
     now: datetime
-    starting: Container[str] = ()  # those that run, but have not passed their startup probe or hook
+    starting: Container[str] = ()  # running containers that have not passed their startup probe or postStart hook
     initializing: bool = False
-    final: bool = False  # nothing is restarted any more
+    final: bool = False  # there are no more restarts
 
 
-def statuses(showing: Showing, specs: Sequence[NodeContainer], seen: Iterable[RunningContainer]) -> list[Json]:
-    """In the order of the spec. One that will be restarted after a delay waits, and says for what."""
+def statuses(context: StatusContext, specs: Sequence[NodeContainer], seen: Iterable[ContainerStatus]) -> list[Json]:
+    """Statuses in the order of the spec. A container that will be restarted after a delay is waiting, with the reason."""
     by_name = {container.name: container for container in seen}
-    usual = Waiting("PodInitializing") if showing.initializing else Waiting()
+    usual = Waiting("PodInitializing") if context.initializing else Waiting()
     found = []
     for spec in specs:
-        container = by_name.get(spec.name) or RunningContainer(spec.name, usual)
+        container = by_name.get(spec.name) or ContainerStatus(spec.name, usual)
         state, last = container.state, container.last
         if isinstance(state, Waiting) and state == Waiting():
             state = usual
-        if isinstance(state, Exit) and (wait := _back_off(showing, container, state)):
+        if isinstance(state, Exit) and (wait := _back_off(context, container, state)):
             last = state
             state = Waiting("CrashLoopBackOff", wait)
         shown = _status(spec, container, _state(state, container.id))
         if last is not None:
             shown["lastState"] = {"terminated": _terminated(last, "")}
-        if spec.name in showing.starting:
+        if spec.name in context.starting:
             shown["started"] = False
         found.append(shown)
     return found
 
 
-def init_statuses(showing: Showing, specs: Sequence[NodeContainer], seen: Iterable[RunningContainer]) -> list[Json]:
-    """An init container that has succeeded counts as ready, and is never `started`: that is for sidecars."""
-    found = statuses(replace(showing, initializing=True), specs, seen)
+def init_statuses(
+    context: StatusContext, specs: Sequence[NodeContainer], seen: Iterable[ContainerStatus]
+) -> list[Json]:
+    """Statuses of init containers. One that has succeeded is ready, but never `started`, which is only for sidecars."""
+    found = statuses(replace(context, initializing=True), specs, seen)
     for spec, shown in zip(specs, found, strict=True):
         if not spec.sidecar:
             shown["ready"] = (shown["state"].get("terminated") or {}).get("exitCode") == 0
@@ -86,11 +88,11 @@ def init_statuses(showing: Showing, specs: Sequence[NodeContainer], seen: Iterab
     return found
 
 
-def _back_off(showing: Showing, container: RunningContainer, end: Exit) -> str:
-    """What it waits for before it is restarted; empty if it does not wait."""
-    pod, pace = showing.pod, showing.pace
-    restarting = not showing.final and restarts(policy_of(pod.spec, container.name), end)
-    if not restarting or due_at(container, end, pace) <= showing.now:
+def _back_off(context: StatusContext, container: ContainerStatus, end: Exit) -> str:
+    """The message of a container that waits to be restarted; empty if it does not wait."""
+    pod, pace = context.pod, context.pace
+    restarting = not context.final and restarts(policy_of(pod.spec, container.name), end)
+    if not restarting or due_at(container, end, pace) <= context.now:
         return ""
     meta = pod.metadata
     return (
@@ -100,19 +102,19 @@ def _back_off(showing: Showing, container: RunningContainer, end: Exit) -> str:
 
 
 def go_duration(seconds: float) -> str:
-    """As Go writes whole seconds: 10s, 1m20s, 5m0s."""
+    """Formats whole seconds as Go does: 10s, 1m20s, 5m0s."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
 
-def judged(seen: Running, health: Mapping[str, Health]) -> Running:
-    """With what the probes say: a container is ready if both the backend and they think so."""
+def with_health(seen: PodStatus, health: Mapping[str, Health]) -> PodStatus:
+    """Adds the results of probes: a container is ready if both the backend and its probes say so."""
     if not health:
         return seen
-    return replace(seen, init=_judged(seen.init, health), containers=_judged(seen.containers, health))
+    return replace(seen, init=_with_health(seen.init, health), containers=_with_health(seen.containers, health))
 
 
-def _judged(seen: Iterable[RunningContainer], health: Mapping[str, Health]) -> tuple[RunningContainer, ...]:
+def _with_health(seen: Iterable[ContainerStatus], health: Mapping[str, Health]) -> tuple[ContainerStatus, ...]:
     found = []
     for container in seen:
         known, state = health.get(container.name), container.state
@@ -122,7 +124,7 @@ def _judged(seen: Iterable[RunningContainer], health: Mapping[str, Health]) -> t
     return tuple(found)
 
 
-def _status(spec: ContainerSpec, container: RunningContainer, state: Json) -> Json:
+def _status(spec: ContainerSpec, container: ContainerStatus, state: Json) -> Json:
     running = container.state if isinstance(container.state, Started) else None
     status: Json = {
         "name": spec.name,
@@ -166,28 +168,28 @@ def _terminated(end: Exit, container_id: str) -> Json:
 
 
 def _text(words: str) -> str:
-    """Some of it was written by the container: no more than Kubernetes shows, and nothing that is no text."""
+    """Cleans a message that the container may have written: cuts it to the length that Kubernetes shows, and keeps only text."""
     return words[:_LONGEST_MESSAGE].encode("utf-8", "replace").decode()
 
 
-# The way back
+# From the API back to the backend
 
 
-def read_back(pod: NodePod) -> Running | None:
-    """How the API last knew the pod, in a backend's words; None if not all of it has run."""
+def read_back(pod: NodePod) -> PodStatus | None:
+    """The pod's last status in the API as a PodStatus; None if not all containers have run."""
     found = last_known(pod)
     names = [container.name for container in found.containers if not isinstance(container.state, Waiting)]
     return found if found.address and names == [spec.name for spec in pod.spec.containers] else None
 
 
-def last_known(pod: NodePod) -> Running:
-    """The same, however much of it has run."""
+def last_known(pod: NodePod) -> PodStatus:
+    """The pod's last status in the API as a PodStatus, even if not all containers have run."""
     init = tuple(_read(status) for status in pod.status.get("initContainerStatuses") or ())
     seen = tuple(_read(status) for status in pod.status.get("containerStatuses") or ())
-    return Running(pod.metadata.uid, pod.metadata.key, pod.status.get("podIP", ""), init, seen)
+    return PodStatus(pod.metadata.uid, pod.metadata.key, pod.status.get("podIP", ""), init, seen)
 
 
-def _read(status: Json) -> RunningContainer:
+def _read(status: Json) -> ContainerStatus:
     state, last = status.get("state") or {}, status.get("lastState") or {}
     before = _read_exit(last["terminated"]) if last.get("terminated") else None
     found: State
@@ -195,11 +197,11 @@ def _read(status: Json) -> RunningContainer:
         found = Started(times.parse(state["running"]["startedAt"]), bool(status.get("ready")))
     elif state.get("terminated"):
         found = _read_exit(state["terminated"])
-    elif before is not None:  # it waits to be restarted
+    elif before is not None:  # waiting to be restarted
         found, before = before, None
     else:
         found = Waiting((state.get("waiting") or {}).get("reason") or "ContainerCreating")
-    return RunningContainer(
+    return ContainerStatus(
         status.get("name", ""),
         found,
         status.get("containerID", ""),

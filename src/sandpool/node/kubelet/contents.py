@@ -1,6 +1,7 @@
-"""What the ConfigMaps and Secrets hold that a pod refers to: decoded when it is asked for, and once, however many references name it. Pure.
+"""The decoded content of the ConfigMaps and Secrets that a pod refers to. Pure.
 
-A pod of two kilobytes can name one large Secret hundreds of times. All of its references see the same bytes.
+Content is decoded once, when it is first needed: a pod object of two kilobytes can name one large Secret hundreds of times, and all of
+these references share the same bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Contents:
         self._sorted: dict[Reference, Sequence[tuple[str, str]]] = {}
 
     def entries(self, what: Reference) -> Sequence[tuple[str, str]] | None:
-        """The keys and values of an object by key, as they are stored; None if there is no such object."""
+        """The entries of an object sorted by key, as they are stored; None if there is no such object."""
         known = self._sorted.get(what)
         if known is None:
             there = (self.found.secrets if what.kind is Kind.SECRET else self.found.config_maps).get(what.name)
@@ -30,21 +31,21 @@ class Contents:
         return known
 
     def secret(self, name: str, key: str) -> bytes:
-        """Of a Secret and a key that are there."""
+        """The decoded value of a key. The Secret and the key must exist."""
         data = self._decoded(Kind.SECRET, name, key, self.found.secrets[name].data)
         if data is None:
             raise Unresolved(CONFIG_ERROR, f'key {key} of secret "{name}" is not base64; write it with stringData')
         return data
 
     def secret_text(self, name: str, key: str) -> str:
-        """The same as a variable has it."""
+        """The same value as text, for an environment variable."""
         known = self._texts.get((name, key))
         if known is None:
             known = self._texts[name, key] = self.secret(name, key).decode("utf-8", "surrogateescape")
         return known
 
     def config_map(self, name: str, key: str) -> bytes | None:
-        """None if it has no such key."""
+        """The value of a key; None if the ConfigMap, which must exist, has no such key."""
         there = self.found.config_maps[name]
         if key not in there.data:
             return self._binary(name, key, there.binary_data) if key in there.binary_data else None
@@ -68,7 +69,7 @@ class Contents:
 
 
 def decoded(text: str) -> bytes | None:
-    """None: it is not base64."""
+    """Decodes base64; None if it is invalid."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

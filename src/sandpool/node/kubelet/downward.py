@@ -1,4 +1,4 @@
-"""What a pod may know of itself: fields of its object, and its resources. Pure."""
+"""The downward API: fields of a pod and its resources, for its environment and volumes. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _ONE_OF = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
-    """What a pod may know of its node."""
+class NodeInfo:
+    """What the downward API exposes about the node."""
 
     node: str = ""
     address: str = ""
@@ -25,26 +25,26 @@ class Here:
 
 
 class NoSuchField(ValueError):
-    """The message names the field and says which there are."""
+    """The field is not supported. The message names it and lists those that are."""
 
 
 class Fields:
-    """Of one pod. What it says of all its labels, or of all its annotations, is put together once, however often it refers to it."""
+    """The fields of one pod. The text of all labels and all annotations is built once, however often the pod refers to it."""
 
-    def __init__(self, pod: NodePod, here: Here) -> None:
+    def __init__(self, pod: NodePod, node_info: NodeInfo) -> None:
         self._pod = pod
-        self._here = here
+        self._node_info = node_info
         self._texts: dict[str, str] = {}
         self._files: dict[str, bytes] = {}
 
     def value(self, path: str) -> str:
-        """A field as text. The pod's own address is not known yet: a mark stands for it."""
+        """A field as text. The pod's own address is not known yet, so a placeholder is returned for it."""
         known = self._texts.get(path)
         if known is not None:
             return known
         plain = _PLAIN.get(path)
         if plain is not None:
-            made = self._texts[path] = plain(self._pod, self._here)
+            made = self._texts[path] = plain(self._pod, self._node_info)
             return made
         one = _ONE_OF.fullmatch(path)
         if one is None:
@@ -55,14 +55,14 @@ class Fields:
         return (meta.labels if one[1] == "labels" else meta.annotations).get(one[2], "")
 
     def file(self, path: str) -> bytes:
-        """The same as a file has it."""
+        """A field as the content of a file."""
         known = self._files.get(path)
         if known is None:
             known = self._files[path] = self.value(path).encode()
         return known
 
     def resource(self, container: NodeContainer, ref: ResourceFieldRef) -> str:
-        """Limits that are not set are what the node has."""
+        """A limit or request. A limit that is not set is the node's capacity, as in Kubernetes."""
         named = container if not ref.container_name else self._named(ref.container_name)
         kind, _, name = ref.resource.partition(".")
         if kind not in ("limits", "requests") or not name:
@@ -71,7 +71,7 @@ class Fields:
             )
         resources = named.resources
         text = resources.requests.get(name, "0") if kind == "requests" else resources.limits.get(name)
-        amount = quantities.parse(self._here.capacity.get(name, "0") if text is None else text)
+        amount = quantities.parse(self._node_info.capacity.get(name, "0") if text is None else text)
         divisor = quantities.parse(ref.divisor)
         if not divisor.nanos:
             divisor = quantities.parse("1")
@@ -84,20 +84,20 @@ class Fields:
         raise NoSuchField(f"resourceFieldRef names container {name!r}, and the pod has none of that name")
 
 
-def _lines(values: Mapping[str, str]) -> str:
+def lines(values: Mapping[str, str]) -> str:
     return "\n".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in sorted(values.items()))
 
 
-_PLAIN: Mapping[str, Callable[[NodePod, Here], str]] = {
-    "metadata.name": lambda pod, here: pod.metadata.name,
-    "metadata.namespace": lambda pod, here: pod.metadata.namespace,
-    "metadata.uid": lambda pod, here: pod.metadata.uid,
-    "metadata.labels": lambda pod, here: _lines(pod.metadata.labels),
-    "metadata.annotations": lambda pod, here: _lines(pod.metadata.annotations),
-    "spec.nodeName": lambda pod, here: here.node,
-    "spec.serviceAccountName": lambda pod, here: pod.spec.service_account_name or "default",
-    "status.hostIP": lambda pod, here: here.address,
-    "status.hostIPs": lambda pod, here: here.address,
-    "status.podIP": lambda pod, here: ADDRESS,
-    "status.podIPs": lambda pod, here: ADDRESS,
+_PLAIN: Mapping[str, Callable[[NodePod, NodeInfo], str]] = {
+    "metadata.name": lambda pod, node_info: pod.metadata.name,
+    "metadata.namespace": lambda pod, node_info: pod.metadata.namespace,
+    "metadata.uid": lambda pod, node_info: pod.metadata.uid,
+    "metadata.labels": lambda pod, node_info: lines(pod.metadata.labels),
+    "metadata.annotations": lambda pod, node_info: lines(pod.metadata.annotations),
+    "spec.nodeName": lambda pod, node_info: node_info.node,
+    "spec.serviceAccountName": lambda pod, node_info: pod.spec.service_account_name or "default",
+    "status.hostIP": lambda pod, node_info: node_info.address,
+    "status.hostIPs": lambda pod, node_info: node_info.address,
+    "status.podIP": lambda pod, node_info: ADDRESS,
+    "status.podIPs": lambda pod, node_info: ADDRESS,
 }

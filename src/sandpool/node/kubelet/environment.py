@@ -1,10 +1,10 @@
-"""A container's environment: everything that it refers to looked up, `$(NAME)` put in. Pure.
+"""Builds a container's environment: resolves all references and expands `$(NAME)`. Pure.
 
-Later entries win, env over envFrom. `$(NAME)` stands for what came before it; one that is not known stays as it is, and `$$`
-is a dollar. Messages name objects and keys, never values.
+Later entries win, and env wins over envFrom. `$(NAME)` expands to a variable defined earlier; an unknown name stays as it is, and `$$` is a
+dollar. Messages name objects and keys, never values.
 
-A few variables that name each other can stand for more than any memory holds, so what they stand for is counted before it is made. So is what
-is looked at and left out: a short pod can name a large object hundreds of times.
+A few variables that refer to each other could expand to more than fits into memory, so the size is counted before the text is built.
+Entries that are read but left out count, too: a small pod object can name a large object hundreds of times.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from sandpool.node.kubelet.sources import EnvFrom, KeyRef, ValueFrom
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 MOST = 1 << 20
-"""Characters of all variables of a container, names included. The kernel takes hardly more."""
+"""Maximum characters of all variables of a container, names included. The kernel's own limit is about the same."""
 MOST_OF_POD = 4 << 20
-"""The same of all containers of a pod."""
+"""The same for all containers of a pod together."""
 EACH = 32
-"""Characters that a variable counts for besides, also one that is looked at and left out: the kernel and we keep it in a list."""
+"""Overhead of a variable in characters, also of one that is read and left out."""
 
 
 class TooLarge(Exception):
@@ -38,7 +38,7 @@ class _TooLargeTogether(TooLarge):
 
 @dataclass(slots=True)
 class Allowance:
-    """What is left for the variables of one pod, and of the container whose turn it is."""
+    """The characters left for the variables of one pod, and of its current container."""
 
     of_pod: int = MOST_OF_POD
     of_container: int = MOST
@@ -112,7 +112,7 @@ def _value(
 def _of_object(
     pod: NodePod, entry: NodeEnvVar, source: ValueFrom, contents: Contents, allowance: Allowance
 ) -> str | None:
-    """The value of one key; None if it may be missing and is."""
+    """The value of one key; None if it is optional and missing."""
     found = contents.found
     if source.config_map_key_ref is not None:
         ref, kind = source.config_map_key_ref, "ConfigMap"
@@ -126,13 +126,14 @@ def _of_object(
         raise Unresolved(
             CONFIG_ERROR, "valueFrom names no source that is known here; use a field, a ConfigMap or a Secret"
         )
-    allowance.take(len(entry.name) + _size(kind, stored or ""))
+    allowance.take(len(entry.name) + size_of(kind, stored or ""))
     if stored is None:
         return None
     value = contents.secret_text(ref.name, ref.key) if kind == "Secret" else stored
     if "\0" in value:
         raise Unresolved(
-            CONFIG_ERROR, f"env {entry.name}: the value holds a NUL byte, which no variable can; mount it as a file"
+            CONFIG_ERROR,
+            f"env {entry.name}: the value contains a NUL byte, which a variable cannot; mount it as a file",
         )
     return value
 
@@ -162,15 +163,15 @@ def _all_of(pod: NodePod, source: EnvFrom, contents: Contents, allowance: Allowa
             return
         raise missing(pod, kind, ref.name)
     for key, stored in entries:
-        allowance.take(len(source.prefix) + len(key) + _size(kind, stored))
+        allowance.take(len(source.prefix) + len(key) + size_of(kind, stored))
         value = contents.secret_text(ref.name, key) if kind == "Secret" else stored
         name = source.prefix + key
         if "=" not in name and "\0" not in name and "\0" not in value:
-            yield name, value  # what cannot be a variable is left out, as in Kubernetes
+            yield name, value  # invalid names are left out, as in Kubernetes
 
 
-def _size(kind: str, stored: str) -> int:
-    """Of a value, before it is decoded."""
+def size_of(kind: str, stored: str) -> int:
+    """The size of a value, before it is decoded."""
     return len(stored) * 3 // 4 if kind == "Secret" else len(stored)
 
 
@@ -180,10 +181,12 @@ def missing(pod: NodePod, kind: str, name: str, reason: str = CONFIG_ERROR) -> U
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """Puts in what `$(NAME)` stands for. Raises TooLarge."""
+    """Expands `$(NAME)`. Raises TooLarge."""
     if "$" not in text:
         return text
-    end = text.rfind(")") + 1  # beyond it nothing is named, and each `$(` would be searched to its end for that
+    end = (
+        text.rfind(")") + 1
+    )  # no reference can end after the last bracket; without this bound, each `$(` would cause a scan to the end
     grown = 0
 
     def value(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""A pod's volumes: everything that they refer to looked up, as the volumes of this machine want them. Pure."""
+"""Resolves the references of a pod's volumes, for node/volumes. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import msgspec
 
 from sandpool.model import quantities
 from sandpool.model.core import PersistentVolumeClaim
+from sandpool.node.kubelet.content_budget import BLOCK
 from sandpool.node.kubelet.contents import Contents
 from sandpool.node.kubelet.downward import Fields, NoSuchField
 from sandpool.node.kubelet.environment import missing
-from sandpool.node.kubelet.holding import BLOCK
 from sandpool.node.kubelet.pods import NodeContainer, NodePod
 from sandpool.node.kubelet.references import FAILED_MOUNT, Found, Unresolved
 from sandpool.node.kubelet.sources import (
@@ -33,12 +33,12 @@ from sandpool.node.volumes.spec import Claim, Content, EmptyDir, HostPath, Volum
 
 _MODE = 0o644
 MOST = 32 << 20
-"""Bytes of all files that the volumes of a pod show of the API together; each file counts as a block at least."""
+"""Maximum bytes of all files with content from the API in one pod; each file counts as at least one block."""
 
 
 @dataclass(slots=True)
-class _Room:
-    """What is left for the files of one pod."""
+class _SizeBudget:
+    """The bytes left for the files of one pod."""
 
     left: int = MOST
 
@@ -53,9 +53,9 @@ class _Room:
 
 @dataclass(slots=True)
 class _Files:
-    """Content that is being put together."""
+    """The files of a volume while it is being assembled."""
 
-    room: _Room
+    room: _SizeBudget
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
     modes: dict[str, int] = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ class _Files:
 
 
 def volume_specs(pod: NodePod, contents: Contents, fields: Fields) -> tuple[VolumeSpec, ...]:
-    made, room = [], _Room()
+    made, room = [], _SizeBudget()
     for volume in pod.spec.volumes:
         try:
             made.append(VolumeSpec(volume.name, _source(pod, volume, contents, fields, room)))
@@ -81,9 +81,9 @@ def volume_specs(pod: NodePod, contents: Contents, fields: Fields) -> tuple[Volu
 
 
 def content_specs(pod: NodePod, contents: Contents, fields: Fields) -> tuple[VolumeSpec, ...]:
-    """Only the volumes that show what the API holds, and of these only the ones that can be put together."""
+    """Only volumes with content from the API, and only those that can be resolved."""
     made: list[VolumeSpec] = []
-    room = _Room()
+    room = _SizeBudget()
     for volume in pod.spec.volumes:
         if volume.shows:
             with contextlib.suppress(Unresolved, NoSuchField, quantities.QuantityError):
@@ -92,7 +92,7 @@ def content_specs(pod: NodePod, contents: Contents, fields: Fields) -> tuple[Vol
 
 
 def _source(
-    pod: NodePod, volume: PodVolume, contents: Contents, fields: Fields, room: _Room
+    pod: NodePod, volume: PodVolume, contents: Contents, fields: Fields, room: _SizeBudget
 ) -> EmptyDir | Content | Claim | HostPath:
     match volume:
         case PodVolume(empty_dir=source) if source is not None:
@@ -158,7 +158,7 @@ def _take(
     what: str,
     optional: bool,
 ) -> None:
-    """Without items every key is a file of its name."""
+    """Adds the listed items. Without items, every key becomes a file of that name."""
     for item in items or (KeyToPath(key=key, path=key) for key in keys):
         data = read(item.key)
         if data is not None:
@@ -183,7 +183,7 @@ def _downward(source: DownwardSource, fields: Fields, files: _Files) -> None:
         files.add(item.path, data, item.mode)
 
 
-def _projected(pod: NodePod, source: ProjectedSource, contents: Contents, fields: Fields, room: _Room) -> Content:
+def _projected(pod: NodePod, source: ProjectedSource, contents: Contents, fields: Fields, room: _SizeBudget) -> Content:
     files, secret = _Files(room), False
     for part in source.sources:
         if part.config_map is not None:
@@ -236,7 +236,7 @@ def claim_spec(claim: PersistentVolumeClaim) -> ClaimSpec:
 
 
 def requested(claim: PersistentVolumeClaim) -> int | None:
-    """Bytes."""
+    """The requested storage in bytes; None if there is no request."""
     return _bytes(claim_spec(claim).resources.requests.get("storage"))
 
 

@@ -1,7 +1,7 @@
-"""What a kubelet remembers of each pod between two looks at it, by name and uid.
+"""The kubelet's in-memory state of each pod between two reconciles, by name and uid.
 
-Several pods may share a name: the one that the API has now, and earlier ones of which the backend still has something. An
-entry lives as long as either knows its pod.
+Several pods may share a name: the one that is in the API now, and earlier ones that the backend has not fully removed. An entry is kept
+while its pod is in the API or in the backend.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sandpool.model.metadata import Key, Revision, Uid
-from sandpool.node.backend import Running
+from sandpool.node.backend import PodStatus
 from sandpool.node.kubelet.containers import Trouble
 
 
@@ -21,16 +21,16 @@ class Entry:
     trouble: Trouble | None = None
     failures: int = 0  # starts that failed in a row
     held_since: datetime | None = None
-    awaited: bool = False  # what it is by then will be told at the next look, which is due; nothing is being told now
-    labels: Mapping[str, str] | None = None  # that the backend knows
+    awaited: bool = False  # a reconcile that will publish its status is scheduled; no write is in progress
+    labels: Mapping[str, str] | None = None  # last passed to the backend
     claims: tuple[str, ...] = ()  # uids of the claims that it uses
-    evicted: str = ""  # why its backend has ended it: it is over, whatever becomes of the write that says so
-    seen: Running | None = None  # as it was when Events were last made of it
+    evicted: str = ""  # why the backend evicted it; it counts as ended even if the status write fails
+    seen: PodStatus | None = None  # as of the last Events
 
 
 class Ledger:
     def __init__(self) -> None:
-        self._entries: dict[Key, dict[Uid, Entry]] = {}
+        self.entries: dict[Key, dict[Uid, Entry]] = {}
         self._keys: dict[Uid, Key] = {}
 
     def __len__(self) -> int:
@@ -40,8 +40,8 @@ class Ledger:
         return self._keys.get(uid)
 
     def entry(self, key: Key, uid: Uid) -> Entry:
-        """The entry of that pod, new if there is none."""
-        entries = self._entries.setdefault(key, {})
+        """The entry of that pod; created if there is none."""
+        entries = self.entries.setdefault(key, {})
         found = entries.get(uid)
         if found is None:
             found = entries[uid] = Entry()
@@ -49,25 +49,25 @@ class Ledger:
         return found
 
     def find(self, key: Key, uid: Uid) -> Entry | None:
-        entries = self._entries.get(key)
+        entries = self.entries.get(key)
         return None if entries is None else entries.get(uid)
 
     def others(self, key: Key, uid: Uid) -> Iterator[Uid]:
         """Earlier pods of that name."""
-        return (other for other in self._entries.get(key, ()) if other != uid)
+        return (other for other in self.entries.get(key, ()) if other != uid)
 
     def claims(self) -> set[str]:
-        """All that are in use."""
-        return {uid for entries in self._entries.values() for entry in entries.values() for uid in entry.claims}
+        """Uids of all claims in use."""
+        return {uid for entries in self.entries.values() for entry in entries.values() for uid in entry.claims}
 
     def settle(self, key: Key, uid: Uid, left: Callable[[Uid], object | None]) -> list[Uid]:
-        """Forgets the pods of that name, other than `uid`, of which nothing is left, and says which."""
-        entries = self._entries.get(key)
+        """Forgets pods of that name, other than `uid`, for which `left` returns None. Returns their uids."""
+        entries = self.entries.get(key)
         if entries is None or (len(entries) == 1 and uid in entries):
             return []
         gone = [other for other in entries if other != uid and left(other) is None]
         for other in gone:
             del entries[other], self._keys[other]
         if not entries:
-            del self._entries[key]
+            del self.entries[key]
         return gone

@@ -1,4 +1,4 @@
-"""Reads what a pod refers to. Only pods that refer to something cost a read, and none makes us hold more than it could use."""
+"""Reads the objects that a pod refers to. A pod without references costs no read; memory per pod is bounded."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from sandpool.node.kubelet.references import FAILED_MOUNT, NOTHING, Found, Kind,
 
 T = TypeVar("T", bound=Object)
 MOST = 64 << 20
-"""Bytes of the ConfigMaps and Secrets that are held for one pod, as they are stored: twice what its files may have."""
+"""Maximum bytes, as stored, of the ConfigMaps and Secrets of one pod: twice the limit of its files."""
 _EACH = 100
-"""Bytes that an entry counts besides its key and its value: about what it takes in memory, however little is in it."""
+"""Overhead of an entry in bytes, about what it takes in memory."""
 
 
 async def look_up(api: Api, namespace: str, wanted: Iterable[Reference]) -> Found:
-    """Consistent reads; what is not there is left out. Unresolved if it is too much to be held."""
+    """Reads the objects consistently; missing ones are left out. Raises Unresolved if they are too large together."""
     left = MOST
     found: dict[Kind, dict[str, Any]] = {kind: {} for kind in Kind}
     resources: dict[Kind, Resource[Any]] = {
@@ -30,7 +30,7 @@ async def look_up(api: Api, namespace: str, wanted: Iterable[Reference]) -> Foun
         Kind.CLAIM: PERSISTENT_VOLUME_CLAIMS,
     }
     for kind, name in sorted(wanted):
-        object_ = await _get(api, resources[kind], name, namespace)
+        object_ = await find(api, resources[kind], name, namespace)
         if object_ is not None:
             left -= _size(object_)
             if left < 0:
@@ -57,7 +57,7 @@ def _entries(data: Mapping[str, str]) -> int:
     return len(data) * _EACH + sum(map(len, data)) + sum(map(len, data.values()))
 
 
-async def _get(api: Api, resource: Resource[T], name: str, namespace: str) -> T | None:
+async def find(api: Api, resource: Resource[T], name: str, namespace: str) -> T | None:
     if not name:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What this machine has."""
+"""The capacity and identity of this machine: processors, memory, kernel, operating system."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import platform
 from pathlib import Path
 
 MOST_PODS = 9_999
-"""No multiple of 1000: an API server writes 10000 as `10k`, and there are clients that read nothing but digits."""
+"""Not a multiple of 1000: an API server writes 10000 as `10k`, and some clients only parse digits."""
 _NAMES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def capacity() -> dict[str, str]:
-    """As a Node states it. Processors are those that this process may use."""
+    """The capacity for the Node object. Counts the CPUs that this process may use."""
     try:
         processors = len(os.sched_getaffinity(0))
     except (AttributeError, OSError):  # not Linux
@@ -37,7 +37,7 @@ def system() -> str:
 
 
 def system_name() -> str:
-    """The name that people know it by."""
+    """The PRETTY_NAME of the distribution."""
     try:
         return platform.freedesktop_os_release().get("PRETTY_NAME") or platform.system()
     except OSError:

@@ -1,6 +1,6 @@
-"""The node itself: a Node object that says Ready, and a Lease that says so again and again.
+"""Keeps the Node object and its Lease up to date.
 
-Level-triggered: each beat puts right what is missing. A beat that fails is logged and made up for by the next one.
+Level-triggered: each heartbeat corrects what is missing or wrong. A failed heartbeat is logged, and the next one makes up for it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sandpool.model.patches import merge_patch
 from sandpool.model.pod import Node
 from sandpool.node.backend import Probe
 from sandpool.node.kubelet import machine
-from sandpool.node.kubelet.bind import DISK_PRESSURE
 from sandpool.node.kubelet.options import KubeletOptions
+from sandpool.node.kubelet.placement import DISK_PRESSURE
 from sandpool.node.kubelet.runtimes import Offers, RuntimeClasses, why_not
 from sandpool.telemetry.log import logger
 
@@ -47,7 +47,7 @@ def node_annotations(options: KubeletOptions) -> dict[str, str]:
 
 
 def _annotations_patch(options: KubeletOptions) -> dict[str, str | None]:
-    """What is not ours to say is taken back: an earlier process may have said it."""
+    """Removes annotations that do not apply any more: an earlier process may have set them."""
     return {TAKES_PODS: None, **node_annotations(options)}
 
 
@@ -63,7 +63,7 @@ def node_body(
 def node_status(
     options: KubeletOptions, runtime: str, offers: Offers, now: datetime, pressure: str | None = None
 ) -> dict[str, Any]:
-    """`pressure`: why no pod is started at the moment; None where nobody looks at the disk."""
+    """The status of the Node. `pressure` says why no pod is started at the moment; None if the disk is not watched."""
     disk = [] if pressure is None else [_disk(pressure, now)]
     return {
         "capacity": dict(options.capacity),
@@ -94,7 +94,7 @@ def _ready(now: datetime) -> dict[str, Any]:
 
 
 def _offer(name: str, probe: Probe, now: datetime) -> dict[str, Any]:
-    """Whether a runtime works here: RuntimeGvisor and the like."""
+    """The condition that says whether a runtime works here, such as RuntimeGvisor."""
     if probe.available:
         what = ", ".join(sorted(probe.enforced)) or "nothing"
         return _condition(f"Runtime{name.capitalize()}", True, "Works", f"it was tried; enforced: {what}", now)
@@ -120,15 +120,15 @@ def _disk(pressure: str, now: datetime) -> dict[str, Any]:
 
 
 class DiskWatch(Protocol):
-    """Whoever knows how full the disk of this machine is."""
+    """Reports disk pressure."""
 
     @property
     def pressure(self) -> str:
-        """Why no pod is started at the moment; empty while there is room."""
+        """Why no pod is started at the moment; empty while there is enough space."""
         ...
 
-    async def moved(self) -> None:
-        """Waits until that becomes another answer."""
+    async def level_changed(self) -> None:
+        """Waits until the pressure changes."""
         ...
 
 
@@ -150,8 +150,8 @@ class Heartbeat:
         self._runtime = runtime
         self._runtimes = runtimes
         self._disk = disk
-        self._pressed = False  # whether we have told of pressure
-        self._told = Uid("")  # the node object that we have told our status
+        self._pressed = False  # whether we have published pressure
+        self._published = Uid("")  # the node object that has our status
 
     async def run(self) -> None:
         await self._nodes.synced.wait()
@@ -165,13 +165,13 @@ class Heartbeat:
             await self._rest()
 
     async def _rest(self) -> None:
-        """Until the next beat, or until the disk has filled or has room again."""
+        """Sleeps until the next heartbeat, or until disk pressure changes."""
         if self._disk is None:
             await self._clock.sleep(self._options.pace.renew)
             return
         rest = [
             asyncio.ensure_future(self._clock.sleep(self._options.pace.renew)),
-            asyncio.ensure_future(self._disk.moved()),
+            asyncio.ensure_future(self._disk.level_changed()),
         ]
         try:
             await asyncio.wait(rest, return_when=asyncio.FIRST_COMPLETED)
@@ -182,11 +182,11 @@ class Heartbeat:
 
     @property
     def _pressure(self) -> str | None:
-        """None: nobody looks."""
+        """The current disk pressure; None if the disk is not watched."""
         return None if self._disk is None else self._disk.pressure
 
     async def _ensure_node(self) -> Node:
-        """The node as it is. One of another uid than last time was made by somebody else, or by an earlier process."""
+        """Gets or creates the Node. Writes its status again if the object is not the one we last wrote to, or if the pressure has changed."""
         name = self._options.node
         node = self._nodes.get(Key("", name))
         if node is None:
@@ -194,17 +194,17 @@ class Heartbeat:
             body = node_body(self._options, self._runtime(), offers, now, self._pressure)
             try:
                 node = await self._api.create(NODES, body)
-                self._told, self._pressed = node.metadata.uid, bool(self._pressure)
+                self._published, self._pressed = node.metadata.uid, bool(self._pressure)
             except AlreadyExists:
                 node = await self._api.get(NODES, name)
-        if node.metadata.uid != self._told or self._pressed != bool(self._pressure):
+        if node.metadata.uid != self._published or self._pressed != bool(self._pressure):
             pressure = self._pressure
             status = node_status(self._options, self._runtime(), self._runtimes.offers, self._clock.now(), pressure)
             node = await self._api.patch_status(NODES, name, merge_patch({"status": status}))
             wanted = _annotations_patch(self._options)
             if any(node.metadata.annotations.get(key) != value for key, value in wanted.items()):
                 node = await self._api.patch(NODES, name, merge_patch({"metadata": {"annotations": wanted}}))
-            self._told, self._pressed = node.metadata.uid, bool(pressure)
+            self._published, self._pressed = node.metadata.uid, bool(pressure)
         return node
 
     async def _renew(self, node: Node) -> None:

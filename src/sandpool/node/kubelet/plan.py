@@ -1,12 +1,12 @@
-"""What a pod of this node needs next. Pure: no I/O, no clock, no logging.
+"""Plans what the kubelet does next about one pod: bind it, have the backend start or stop it, publish its status, delete it. Pure.
 
-The view is everything that the decision may depend on. Steps are carried out in order; each may be repeated without harm,
-so a step that fails is simply planned again.
+The view contains everything that the decision depends on; there is no I/O, no clock and no logging. node/pods/life.py decides about the
+containers of a running pod. Steps are carried out in order. Each is idempotent, so a step that fails is planned again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from msgspec import Struct
@@ -14,31 +14,32 @@ from msgspec.structs import replace
 
 from sandpool.model.metadata import Uid
 from sandpool.model.pod import Phase
-from sandpool.node.backend import Exit, Running, Workload
+from sandpool.node.backend import PodStatus, Workload
 from sandpool.node.kubelet import status
-from sandpool.node.kubelet.bind import DISK_PRESSURE, NodeFacts, handler_of, why_not_here, why_not_run
 from sandpool.node.kubelet.containers import Trouble, last_known, read_back
 from sandpool.node.kubelet.options import Pace
+from sandpool.node.kubelet.placement import DISK_PRESSURE, NodeFacts, handler_of, why_not_here, why_not_run
 from sandpool.node.kubelet.pods import Json, NodePod, NodePodSpec
 from sandpool.node.kubelet.probe_state import Health
-from sandpool.node.kubelet.restarts import all_lost, due_at, gone_on, policy_of, restarts
+from sandpool.node.pods.life import Order, orders
+from sandpool.node.pods.restarts import after_restart, all_lost
 
 
 class PodView(Struct, frozen=True):
-    """One name, read once. `pod` is None if there is none, or none that concerns this node."""
+    """Everything about one pod name, read once. `pod` is None if it does not exist or belongs to another node."""
 
     pod: NodePod | None
-    seen: Running | None = None  # what the backend has of this pod
-    strays: tuple[Running, ...] = ()  # what it has of earlier pods of the name
+    seen: PodStatus | None = None  # what the backend has of this pod
+    strays: tuple[PodStatus, ...] = ()  # what the backend has of earlier pods of that name
     node: NodeFacts | None = None  # None: not registered yet
     host: str = ""
-    binding: bool = False  # we have placed it and have not seen that yet
+    binding: bool = False  # we have bound it, but the cache does not show that yet
     trouble: Trouble | None = None
     held_since: datetime | None = None  # since when a status difference has been waiting
     health: Mapping[str, Health] = status.NO_PROBES  # of the running containers that have probes
-    relabelled: bool = False  # the backend knows other labels, or we do not know which
-    evicted: str = ""  # why its backend has ended it for good
-    revives: bool = True  # whether the backend brings pods back as they were
+    relabelled: bool = False  # the labels differ from what the backend has, or that is unknown
+    evicted: str = ""  # why the backend evicted it
+    revives: bool = True  # whether the backend restores pods as they were
 
 
 class Bind(Struct, frozen=True):
@@ -53,27 +54,8 @@ class Start(Struct, frozen=True):
         return "start" if self.workload.was is None else "start as it was"
 
 
-class Restart(Struct, frozen=True):
-    uid: Uid
-    container: str
-
-    def __str__(self) -> str:
-        return f"restart {self.container}"
-
-
-class End(Struct, frozen=True):
-    """One container, of a pod that stays."""
-
-    uid: Uid
-    container: str
-    grace: float
-
-    def __str__(self) -> str:
-        return f"end {self.container} within {self.grace:g} s"
-
-
 class Reclaim(Struct, frozen=True):
-    """Everything but its logs, of a pod that is over."""
+    """Releases everything but the logs of a pod that has ended."""
 
     workload: Workload
 
@@ -98,7 +80,7 @@ class Relabel(Struct, frozen=True):
 
 
 class Publish(Struct, frozen=True):
-    """Fields of the status that differ."""
+    """Writes the status fields that differ."""
 
     fields: Json
 
@@ -107,23 +89,23 @@ class Publish(Struct, frozen=True):
 
 
 class Delete(Struct, frozen=True):
-    """The last step of a graceful end."""
+    """The last step of a graceful deletion."""
 
     def __str__(self) -> str:
         return "delete"
 
 
-Step = Bind | Start | Restart | Relabel | End | Reclaim | Stop | Publish | Delete
+Step = Bind | Start | Order | Relabel | Reclaim | Stop | Publish | Delete
 
 
 class Plan(Struct, frozen=True):
     steps: tuple[Step, ...] = ()
     again_at: datetime | None = None
-    holds: bool = False  # a status difference waits for company
+    holds: bool = False  # a status difference waits to be written with others
 
 
 def plan_pod(view: PodView, pace: Pace, now: datetime) -> Plan:
-    """First what is left of others, then this pod."""
+    """Plans first for what is left of earlier pods of the name, then for this pod."""
     plan = _plan_own(view, pace, now)
     strays = tuple(Stop(stray.uid, 0.0) for stray in view.strays)
     return Plan((*strays, *plan.steps), plan.again_at, plan.holds) if strays else plan
@@ -134,30 +116,30 @@ def _plan_own(view: PodView, pace: Pace, now: datetime) -> Plan:
         case PodView(pod=None):
             return Plan()
         case PodView(pod=NodePod() as pod) if not pod.spec.node_name:
-            return _place(view, pod, now)
+            return _schedule(view, pod, now)
         case PodView(pod=NodePod() as pod) if pod.metadata.leaving:
-            return _leave(view, pod, now)
+            return _terminate(view, pod, now)
         case PodView(pod=NodePod(finished=True) as pod):
-            return _over(view, pod, now)
+            return _finish(view, pod, now)
         case PodView(pod=NodePod() as pod, evicted=str(why)) if why:
-            return Plan(_said(pod, status.evicted(pod, view.host, why, now)))
+            return Plan(_publish(pod, status.evicted(pod, view.host, why, now)))
         case PodView(pod=NodePod() as pod, seen=None):
-            return _start(view, pod, pace, now)
-        case PodView(pod=NodePod() as pod, seen=Running() as seen):
-            return _keep(view, pod, seen, pace, now)
+            return _admit(view, pod, pace, now)
+        case PodView(pod=NodePod() as pod, seen=PodStatus() as seen):
+            return _sync(view, pod, seen, pace, now)
     raise AssertionError(view)
 
 
-def _place(view: PodView, pod: NodePod, now: datetime) -> Plan:
+def _schedule(view: PodView, pod: NodePod, now: datetime) -> Plan:
     if view.binding or view.node is None or pod.metadata.leaving:
         return Plan()
     refusal = why_not_here(pod, view.node)
     if refusal is None:
         return Plan((Bind(),))
-    return Plan(_said(pod, status.unschedulable(pod, *refusal, now)))
+    return Plan(_publish(pod, status.unschedulable(pod, *refusal, now)))
 
 
-def _leave(view: PodView, pod: NodePod, now: datetime) -> Plan:
+def _terminate(view: PodView, pod: NodePod, now: datetime) -> Plan:
     meta = pod.metadata
     if view.seen is not None:
         assert meta.deletion_timestamp is not None
@@ -166,99 +148,85 @@ def _leave(view: PodView, pod: NodePod, now: datetime) -> Plan:
         return Plan((Delete(),))
     if pod.finished:
         return Plan()
-    return Plan(_said(pod, status.ended(pod, view.host, now)))  # held by finalizers; its last write removes it
+    return Plan(
+        _publish(pod, status.ended(pod, view.host, now))
+    )  # finalizers hold the object; removing the last one deletes it
 
 
-def _over(view: PodView, pod: NodePod, now: datetime) -> Plan:
-    """The phase that is stored decides, and nothing else: quotas stop counting a pod by it, and after a restart it is what is known."""
+def _finish(view: PodView, pod: NodePod, now: datetime) -> Plan:
+    """Plans for a pod that has finished. Only the stored phase decides that: quotas use it, and after a restart nothing else is known."""
     if view.seen is None:
-        gone = bool(view.evicted)  # with its logs
+        gone = bool(view.evicted)  # an eviction also removes the logs
         return Plan() if gone else Plan((Reclaim(remains_of(pod, view.node, now)),))
     return Plan() if view.seen.reclaimed else Plan((Reclaim(remains_of(pod, view.node, None)),))
 
 
-def _start(view: PodView, pod: NodePod, pace: Pace, now: datetime) -> Plan:
+def _admit(view: PodView, pod: NodePod, pace: Pace, now: datetime) -> Plan:
     ran = pod.phase == Phase.RUNNING and not view.revives
     final = status.completed(pod, view.host, now) if ran else None
     if final is not None:
-        return Plan(_said(pod, final))
+        return Plan(_publish(pod, final))
     refusal = why_not_run(pod, view.node)
     if refusal is not None:
         obstacle = Trouble("FailedCreatePodSandBox", refusal, now)
-        return Plan(_said(pod, status.accepted(pod, view.host, obstacle, now)))
+        return Plan(_publish(pod, status.accepted(pod, view.host, obstacle, now)))
     if view.node is not None and view.node.pressure:
         obstacle = Trouble(DISK_PRESSURE, view.node.pressure, now)
-        said = _said(pod, status.accepted(pod, view.host, obstacle, now))
-        return Plan(said, now + timedelta(seconds=pace.pressure))
+        published = _publish(pod, status.accepted(pod, view.host, obstacle, now))
+        return Plan(published, now + timedelta(seconds=pace.pressure))
     if ran and pod.spec.restart_policy == "Never":
-        return Plan(_said(pod, status.lost(pod, view.host, now)))
+        return Plan(_publish(pod, status.lost(pod, view.host, now)))
     trouble = view.trouble
     start = (Start(workload_of(pod, view.node, now if ran else None)),)
-    if trouble is None:  # that it was taken is told with what becomes of it, unless that takes long
+    if trouble is None:  # publish acceptance together with the outcome, unless that takes long
         return Plan(start) if pod.acknowledged else Plan(start, now + timedelta(seconds=pace.first_word), holds=True)
-    said = _said(pod, status.accepted(pod, view.host, trouble, now))
-    return Plan((*start, *said)) if trouble.retry_at <= now else Plan(said, trouble.retry_at)
+    published = _publish(pod, status.accepted(pod, view.host, trouble, now))
+    return Plan((*start, *published)) if trouble.retry_at <= now else Plan(published, trouble.retry_at)
 
 
-def _keep(view: PodView, pod: NodePod, seen: Running, pace: Pace, now: datetime) -> Plan:
-    """A pod that the backend has: containers that are to end or to run again, and the status."""
-    over = status.aim_of(seen, pod.spec) in status.OVER
+def _sync(view: PodView, pod: NodePod, seen: PodStatus, pace: Pace, now: datetime) -> Plan:
+    """Plans for a pod that the backend has: restarts and stops of its containers, and its status."""
     steps: list[Step] = [Relabel(seen.uid, pod.metadata.labels)] if view.relabelled else []
-    steps += _endings(view, pod, seen, over)
-    moments: list[datetime] = []
-    for container in (*seen.init, *seen.containers) if not seen.stopping and not over else ():
-        state = container.state
-        if isinstance(state, Exit) and restarts(policy_of(pod.spec, container.name), state):
-            due = due_at(container, state, pace)
-            if due <= now:
-                steps.append(Restart(seen.uid, container.name))
-            else:
-                moments.append(due)
+    grace = pod.spec.grace
+    failed = {
+        name: grace if health.failure.grace is None else health.failure.grace
+        for name, health in view.health.items()
+        if health.failure is not None
+    }
+    due, moments = orders(seen, pod.spec, failed, grace, pace, now)
+    steps += due
     wanted = status.running(pod, seen, view.host, pace, now, view.health)
-    said = _said(pod, wanted)
+    published = _publish(pod, wanted)
     holds = False
-    if said and not _urgent(pod, wanted):
+    if published and not _urgent(pod, wanted):
         at = (view.held_since or now) + timedelta(seconds=pace.settle if pod.acknowledged else pace.first_word)
         holds = at > now
         if holds:
             moments.append(at)
-            said = ()
-    return Plan((*steps, *said), min(moments, default=None), holds)
-
-
-def _endings(view: PodView, pod: NodePod, seen: Running, over: bool) -> Iterator[End]:
-    """Containers that failed their probes, and the sidecars of a pod that is over."""
-    if seen.stopping:
-        return
-    if over:
-        for name in status.running_sidecars(seen, pod.spec):
-            yield End(seen.uid, name, pod.spec.grace)
-        return
-    for name, health in view.health.items():
-        if health.doom is not None:
-            yield End(seen.uid, name, pod.spec.grace if health.doom.grace is None else health.doom.grace)
+            published = ()
+    return Plan((*steps, *published), min(moments, default=None), holds)
 
 
 def _urgent(pod: NodePod, wanted: Json) -> bool:
-    """Somebody waits for this difference: the pod became ready or unready, or is over."""
+    """Whether others wait for this difference: the pod became ready or unready, or has ended."""
     return status.ready_differs(pod, wanted) or wanted["phase"] in ("Succeeded", "Failed")
 
 
-def _said(pod: NodePod, wanted: Json) -> tuple[Step, ...]:
+def _publish(pod: NodePod, wanted: Json) -> tuple[Step, ...]:
     fields = status.difference(pod, wanted)
     return (Publish(fields),) if fields else ()
 
 
 def workload_of(pod: NodePod, node: NodeFacts | None, lost_at: datetime | None = None) -> Workload:
-    """What is to be run, as far as the pod itself says. `lost_at`: it ran before, and its processes are gone."""
+    """The workload, as far as the pod itself defines it. `lost_at` is set if the pod ran before and its processes are gone."""
     meta, was = pod.metadata, read_back(pod)
     if was is not None and lost_at is not None:
-        was = gone_on(was, pod.spec, lost_at)
+        was = after_restart(was, pod.spec, lost_at)
     return Workload(meta.uid, meta.key, _spec_of(pod, node), meta.annotations, was)
 
 
 def remains_of(pod: NodePod, node: NodeFacts | None, lost_at: datetime | None) -> Workload:
-    """A pod that is over. `lost_at`: an earlier process ran it, and only the API knows how each container ended."""
+    """The workload of a finished pod. `lost_at` is set if an earlier process ran it, and only the API knows how each container ended."""
     meta = pod.metadata
     was = None if lost_at is None else all_lost(last_known(pod), lost_at)
     return Workload(meta.uid, meta.key, _spec_of(pod, node), meta.annotations, was)

@@ -1,4 +1,6 @@
-"""Carries out probes and hooks. Whoever answers is hostile: what is read is bounded in time and size, and only shown cleaned."""
+"""Runs probes and hooks: exec, HTTP and TCP. The other end may be hostile: what is read is bounded in time and size, and cleaned
+before it is shown.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ from sandpool.base.errors import NodeError
 from sandpool.kube.tls import agree_cheaply
 from sandpool.model.metadata import Uid
 from sandpool.node.backend import Backend, Command, ContainerPort, UnknownPod, Unsupported
-from sandpool.node.kubelet.pods import NodeContainer
-from sandpool.node.kubelet.probe_spec import (
+from sandpool.node.kubelet.pods import (
     Action,
     ExecAction,
     Handler,
     HttpGetAction,
     HttpHeader,
+    NodeContainer,
     SleepAction,
     TcpSocketAction,
 )
@@ -28,79 +30,78 @@ from sandpool.node.kubelet.probe_state import Result
 
 MOST_OUTPUT = 10 * 1024
 PAUSE = 0.02
-"""Seconds between two pieces of what a command says beyond that. It is thrown away, and a command that says more than anybody can read
-keeps nobody busy with it."""
+"""Seconds between two reads of output beyond MOST_OUTPUT, which is discarded. So a command that writes without end costs little."""
 _LONGEST_TEXT = 800
 _LONGEST_LINE = 4096
 _URL_SAFE = "/?&=%:@!$'()*+,;~#[]-._"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeOutcome:
     result: Result
     text: str = ""  # why it failed, fit to be shown
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Who is asked."""
+class ProbeTarget:
+    """The container that is probed."""
 
     uid: Uid
     container: NodeContainer
 
 
-class Asking:
+class ProbeRunner:
     def __init__(self, backend: Backend, clock: Clock) -> None:
         self._backend = backend
         self._clock = clock
 
-    async def ask(self, asked: Asked, handler: Handler, timeout: float | None) -> Answer:
-        """Never raises, and returns within the time."""
+    async def run(self, target: ProbeTarget, handler: Handler, timeout: float | None) -> ProbeOutcome:
+        """Runs one probe or hook. Never raises, and returns within the timeout."""
         action = handler.action
         if action is None:
-            return Answer(Result.UNKNOWN, "it names no kind of probe that is supported")
+            return ProbeOutcome(Result.UNKNOWN, "it names no kind of probe that is supported")
         try:
             async with asyncio.timeout(timeout) as limit:
-                return await self._carry_out(asked, action)
+                return await self._carry_out(target, action)
         except TimeoutError:
             if not limit.expired():
-                return Answer(Result.FAILURE, "timed out")
-            return Answer(Result.FAILURE, f"{_name(action)} timed out after {timeout:g}s")
+                return ProbeOutcome(Result.FAILURE, "timed out")
+            return ProbeOutcome(Result.FAILURE, f"{_name(action)} timed out after {timeout:g}s")
         except Unsupported as error:
-            return Answer(Result.UNSUPPORTED, error.message)
+            return ProbeOutcome(Result.UNSUPPORTED, error.message)
         except UnknownPod as error:
-            return Answer(Result.UNKNOWN, error.message)
+            return ProbeOutcome(Result.UNKNOWN, error.message)
         except _Wrong as error:
-            return Answer(Result.FAILURE, str(error))
+            return ProbeOutcome(Result.FAILURE, str(error))
         except NodeError as error:
-            return Answer(Result.FAILURE, f"{_name(action)}: {shown(error.message)}")
+            return ProbeOutcome(Result.FAILURE, f"{_name(action)}: {shown(error.message)}")
         except (OSError, EOFError, asyncio.LimitOverrunError, ValueError) as error:
-            return Answer(Result.FAILURE, f"{_name(action)}: {shown(str(error)) or type(error).__name__}")
+            return ProbeOutcome(Result.FAILURE, f"{_name(action)}: {shown(str(error)) or type(error).__name__}")
 
-    async def _carry_out(self, asked: Asked, action: Action) -> Answer:
+    async def _carry_out(self, target: ProbeTarget, action: Action) -> ProbeOutcome:
         match action:
             case ExecAction():
-                return await self._exec(asked, action)
+                return await self._exec(target, action)
             case HttpGetAction():
-                return await self._get(asked, action)
+                return await self._get(target, action)
             case TcpSocketAction():
-                (await self._backend.dial(asked.uid, _port(asked.container.ports, action.port))).close()
+                (await self._backend.dial(target.uid, _port(target.container.ports, action.port))).close()
             case SleepAction():
                 await self._clock.sleep(max(0.0, action.seconds))
-        return Answer(Result.SUCCESS)
+        return ProbeOutcome(Result.SUCCESS)
 
-    async def _exec(self, asked: Asked, action: ExecAction) -> Answer:
+    async def _exec(self, target: ProbeTarget, action: ExecAction) -> ProbeOutcome:
         output = _Output(self._clock)
-        end = await self._backend.exec(asked.uid, asked.container.name, Command(action.command), output)
+        end = await self._backend.exec(target.uid, target.container.name, Command(action.command), output)
         if end.code == 0:
-            return Answer(Result.SUCCESS)
+            return ProbeOutcome(Result.SUCCESS)
         said = shown(output.data.decode("utf-8", "replace"))
-        return Answer(Result.FAILURE, said or f"{_name(action)} ended with exit code {end.code}")
+        return ProbeOutcome(Result.FAILURE, said or f"{_name(action)} ended with exit code {end.code}")
 
-    async def _get(self, asked: Asked, action: HttpGetAction) -> Answer:
-        port = _port(asked.container.ports, action.port)
+    async def _get(self, target: ProbeTarget, action: HttpGetAction) -> ProbeOutcome:
+        port = _port(target.container.ports, action.port)
         request = _request(action, port)
-        connection = await self._backend.dial(asked.uid, port)
+        connection = await self._backend.dial(target.uid, port)
         try:
             secure = _trusting() if action.scheme.upper() == "HTTPS" else None
             reader, writer = await asyncio.open_connection(
@@ -113,19 +114,19 @@ class Asking:
             writer.write(request)
             status = _status(await reader.readuntil(b"\n"))
         finally:
-            writer.transport.abort()  # nothing more is read, and nobody is waited for
+            writer.transport.abort()  # close at once, without waiting
         if 200 <= status < 400:
-            return Answer(Result.SUCCESS)
-        return Answer(Result.FAILURE, f"HTTP probe failed with statuscode: {status}")
+            return ProbeOutcome(Result.SUCCESS)
+        return ProbeOutcome(Result.FAILURE, f"HTTP probe failed with statuscode: {status}")
 
 
 class _Wrong(Exception):
-    """What the spec says cannot be done."""
+    """The probe's spec is invalid."""
 
 
 @dataclass(slots=True)
 class _Output:
-    """No input; the first part of the output."""
+    """Streams of a probe command: no input; keeps the first part of the output."""
 
     clock: Clock
     data: bytearray = field(default_factory=bytearray)
@@ -144,7 +145,7 @@ class _Output:
 
 
 def shown(text: str) -> str:
-    """Fit for an event: one line, nothing that moves a cursor, not too long."""
+    """Makes text fit for an Event: one line, without control characters, shortened."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _LONGEST_TEXT]).split())
     return line if len(line) <= _LONGEST_TEXT else line[:_LONGEST_TEXT] + "..."
 
@@ -157,7 +158,7 @@ def _port(ports: Sequence[ContainerPort], wanted: int | str) -> int:
         raise _Wrong(f"the container has no port named {wanted!r}; name one of its ports, or write a number")
     number = int(wanted)
     if not 0 < number < 65536:
-        raise _Wrong(f"{number} is no port; write one between 1 and 65535")
+        raise _Wrong(f"{number} is not a port; use a number between 1 and 65535")
     return number
 
 
@@ -179,19 +180,19 @@ def _request(action: HttpGetAction, port: int) -> bytes:
 def _header(header: HttpHeader) -> str:
     line = f"{header.name}: {header.value}"
     if "\r" in line or "\n" in line or "\0" in line:
-        raise _Wrong(f"header {header.name!r} holds a line break; remove it")
+        raise _Wrong(f"header {header.name!r} contains a line break; remove it")
     return line
 
 
 def _status(line: bytes) -> int:
     words = line.split(maxsplit=2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit() or len(words[1]) != 3:
-        raise _Wrong("what answered does not speak HTTP/1")
+        raise _Wrong("the response is not HTTP/1")
     return int(words[1])
 
 
 def _trusting() -> ssl.SSLContext:
-    """As a kubelet does: it asks whether somebody answers, not who."""
+    """A TLS context that accepts any certificate, as the kubelet does: a probe checks that a server responds, not its identity."""
     context = agree_cheaply(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

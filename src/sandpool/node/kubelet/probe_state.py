@@ -1,9 +1,9 @@
-"""What the answers to a container's probes mean. Pure: one run of a container is a `Course`, each answer makes another one.
+"""Evaluates the results of a container's probes. Pure: a `ProbeState` describes one run of a container, and each result gives a new one.
 
-A postStart hook is asked first and once; the startup probe comes next and, once it holds, not again; then liveness and readiness
-side by side. A hook or probe that fails for good dooms the run: it is to be ended, and nothing more is asked.
-Until startup or readiness first hold they are also asked between their periods, first soon and then ever later, so that a container
-that is up after 80 ms need not wait ten seconds to be seen. Failures in between do not count.
+The postStart hook runs first, once; then the startup probe until it succeeds; then liveness and readiness concurrently. If a hook or
+probe fails for good, the container must be stopped, and nothing more is probed. Until startup or readiness first succeeds, there are
+extra probes between the periods, at growing intervals, so that a container that is up after 80 ms is reported soon and not after ten
+seconds. Failures of extra probes do not count.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from sandpool.node.kubelet.pods import NodeContainer
-from sandpool.node.kubelet.probe_spec import Handler, ProbeSpec
+from sandpool.node.kubelet.pods import Handler, NodeContainer, ProbeSpec
 
 NEVER = float("inf")
-KEEN = 0.05
-"""Seconds until the first question between two periods; each next one waits twice as long."""
+EAGER = 0.05
+"""Seconds until the first extra probe between two periods. Each following one waits twice as long."""
 
 
 class Which(StrEnum):
@@ -30,30 +29,30 @@ class Which(StrEnum):
 class Result(StrEnum):
     SUCCESS = "success"
     FAILURE = "failure"
-    UNKNOWN = "unknown"  # nobody could be asked: it counts neither way
-    UNSUPPORTED = "unsupported"  # nor ever will be: what the backend says of the container counts
+    UNKNOWN = "unknown"  # the probe could not be run; counts neither as success nor as failure
+    UNSUPPORTED = "unsupported"  # it can never be run here; only the backend's state counts
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One probe: how it stands and when it is next asked."""
+class ProbeProgress:
+    """One probe: its results so far, and when it is due."""
 
     spec: Handler
     holds: bool
     due: float  # monotonic
-    tick: float  # when its period next comes round; `due` may be earlier
-    streak: int = 0  # successes in a row; below zero, failures
-    keen: int | None = None  # questions in between so far; None: none is asked
+    tick: float  # the end of its current period; `due` may be earlier
+    streak: int = 0  # consecutive successes; if negative, failures
+    eager: int | None = None  # extra probes between two periods so far; None: there are none
 
     @property
     def regular(self) -> bool:
-        """Whether the question that is due counts, whatever the answer."""
+        """Whether the probe that is due counts, whatever its result."""
         return self.due >= self.tick
 
     @property
-    def tells(self) -> bool:
-        """Whether a failure is trouble: once is nothing unusual for what is just starting."""
-        return self.regular and (self.keen is None or self.streak < 0)
+    def reports(self) -> bool:
+        """Whether a failure deserves an Event: a single failure is normal while a container starts."""
+        return self.regular and (self.eager is None or self.streak < 0)
 
     @property
     def probe(self) -> ProbeSpec:
@@ -61,8 +60,8 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Doom:
-    """Why a container must be ended, and within how many seconds if not the pod's own."""
+class ProbeFailure:
+    """Which probe requires the container to be stopped, and its own grace period, if it has one."""
 
     which: Which
     grace: float | None = None
@@ -72,75 +71,83 @@ class Doom:
 class Health:
     started: bool = True
     ready: bool = True
-    doom: Doom | None = None
+    failure: ProbeFailure | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    lines: Mapping[Which, Line] = field(default_factory=dict)
-    doom: Doom | None = None
+class ProbeState:
+    probes: Mapping[Which, ProbeProgress] = field(default_factory=dict)
+    failure: ProbeFailure | None = None
 
     @property
     def started(self) -> bool:
-        return all(self.lines[which].holds for which in (Which.POST_START, Which.STARTUP) if which in self.lines)
+        return all(self.probes[which].holds for which in (Which.POST_START, Which.STARTUP) if which in self.probes)
 
     @property
     def health(self) -> Health:
-        readiness = self.lines.get(Which.READINESS)
+        readiness = self.probes.get(Which.READINESS)
         ready = self.started and (readiness is None or readiness.holds)
-        return Health(self.started, ready and self.doom is None, self.doom)
+        return Health(self.started, ready and self.failure is None, self.failure)
 
     @property
     def moments(self) -> dict[Which, float]:
-        """When each probe that has its turn is next asked."""
-        if self.doom is not None:
+        """When each active probe is due."""
+        if self.failure is not None:
             return {}
         for first in (Which.POST_START, Which.STARTUP):
-            line = self.lines.get(first)
-            if line is not None and not line.holds:
-                return {first: line.due}
-        turn = ((which, self.lines[which].due) for which in (Which.LIVENESS, Which.READINESS) if which in self.lines)
+            progress = self.probes.get(first)
+            if progress is not None and not progress.holds:
+                return {first: progress.due}
+        turn = ((which, self.probes[which].due) for which in (Which.LIVENESS, Which.READINESS) if which in self.probes)
         return {which: due for which, due in turn if due < NEVER}
 
 
-def begin(container: NodeContainer, now: float, *, started: bool = False, ready: bool = False) -> Course:
-    """A container has begun to run. `started` and `ready` are what was known of the same run before we forgot it."""
-    lines: dict[Which, Line] = {}
+def begin(container: NodeContainer, now: float, *, started: bool = False, ready: bool = False) -> ProbeState:
+    """The state of a container that has started. After a restart of the kubelet, `started` and `ready` are those of the same run in the API."""
+    probes: dict[Which, ProbeProgress] = {}
     if container.post_start is not None:
-        lines[Which.POST_START] = Line(container.post_start, started, now, now)
-    probes = (
+        probes[Which.POST_START] = ProbeProgress(container.post_start, started, now, now)
+    specs = (
         (Which.STARTUP, container.startup_probe, started),
         (Which.LIVENESS, container.liveness_probe, True),
         (Which.READINESS, container.readiness_probe, ready),
     )
-    for which, probe, holds in probes:
+    for which, probe, holds in specs:
         if probe is not None:
             due = now + max(0, probe.initial_delay_seconds)
-            lines[which] = Line(probe, holds, due, due, keen=None if holds else 0)
-    return Course(lines)
+            probes[which] = ProbeProgress(probe, holds, due, due, eager=None if holds else 0)
+    return ProbeState(probes)
 
 
-def answered(course: Course, which: Which, result: Result, now: float) -> Course:
-    line = _after(course.lines[which], result, now)
-    doom = course.doom
-    if doom is None and which is not Which.READINESS and line.streak <= -max(1, line.probe.failure_threshold):
-        grace = line.probe.termination_grace_period_seconds
-        doom = Doom(which, None if grace is None else float(grace))
-    return Course({**course.lines, which: line}, doom)
+def record(probe_state: ProbeState, which: Which, result: Result, now: float) -> ProbeState:
+    progress = _after(probe_state.probes[which], result, now)
+    failure = probe_state.failure
+    if (
+        failure is None
+        and which is not Which.READINESS
+        and progress.streak <= -max(1, progress.probe.failure_threshold)
+    ):
+        grace = progress.probe.termination_grace_period_seconds
+        failure = ProbeFailure(which, None if grace is None else float(grace))
+    return ProbeState({**probe_state.probes, which: progress}, failure)
 
 
-def _after(line: Line, result: Result, now: float) -> Line:
-    probe = line.probe
-    tick = max(now, line.tick + max(1, probe.period_seconds)) if line.regular else line.tick
+def _after(progress: ProbeProgress, result: Result, now: float) -> ProbeProgress:
+    probe = progress.probe
+    tick = max(now, progress.tick + max(1, probe.period_seconds)) if progress.regular else progress.tick
     if result is Result.UNSUPPORTED:
-        return replace(line, holds=True, due=NEVER, tick=NEVER, keen=None)
+        return replace(progress, holds=True, due=NEVER, tick=NEVER, eager=None)
     if result is Result.SUCCESS:
-        streak = max(0, line.streak) + 1
-        holds = line.holds or streak >= max(1, probe.success_threshold)
-        return replace(line, due=tick, tick=tick, streak=streak, holds=holds, keen=None if holds else line.keen)
-    if result is Result.FAILURE and line.regular:
-        streak = min(0, line.streak) - 1
-        line = replace(line, streak=streak, holds=line.holds and streak > -max(1, probe.failure_threshold))
-    if line.keen is None:
-        return replace(line, due=tick, tick=tick)
-    return replace(line, due=min(tick, now + KEEN * 2.0 ** min(line.keen, 16)), tick=tick, keen=line.keen + 1)
+        streak = max(0, progress.streak) + 1
+        holds = progress.holds or streak >= max(1, probe.success_threshold)
+        return replace(
+            progress, due=tick, tick=tick, streak=streak, holds=holds, eager=None if holds else progress.eager
+        )
+    if result is Result.FAILURE and progress.regular:
+        streak = min(0, progress.streak) - 1
+        progress = replace(progress, streak=streak, holds=progress.holds and streak > -max(1, probe.failure_threshold))
+    if progress.eager is None:
+        return replace(progress, due=tick, tick=tick)
+    return replace(
+        progress, due=min(tick, now + EAGER * 2.0 ** min(progress.eager, 16)), tick=tick, eager=progress.eager + 1
+    )

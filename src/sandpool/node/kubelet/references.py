@@ -1,4 +1,4 @@
-"""Which objects a pod's spec refers to, and what was found of them. Pure."""
+"""The objects that a pod's spec refers to, those that were found, and the cost of resolving them. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from sandpool.base.errors import NodeError
+from sandpool.base.turns import BYTES
 from sandpool.model.core import ConfigMap, PersistentVolumeClaim, Secret
-from sandpool.node.kubelet.pods import NodeContainer, NodePodSpec
+from sandpool.node.kubelet.pods import NodeContainer, NodePod, NodePodSpec
 from sandpool.node.kubelet.sources import PodVolume
 
 
@@ -20,7 +21,7 @@ class Kind(StrEnum):
 
 
 class Reference(NamedTuple):
-    """Within the pod's own namespace."""
+    """An object in the pod's namespace."""
 
     kind: Kind
     name: str
@@ -28,7 +29,7 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What there is of it, by name. It holds secrets and shows nothing."""
+    """The objects that were found, by name. They contain secrets, so their repr is hidden."""
 
     config_maps: Mapping[str, ConfigMap] = field(default_factory=dict, repr=False)
     secrets: Mapping[str, Secret] = field(default_factory=dict, repr=False)
@@ -36,8 +37,8 @@ class Found:
 
 
 class Unresolved(NodeError):
-    """Something that the pod refers to is not there, or not as it should be. `container` is the one that needs it; empty: all
-    of them. It is looked for again, later each time."""
+    """An object that the pod refers to is missing or invalid. `container` is the one that needs it; empty: all of them. The start is retried
+    with a growing delay."""
 
     def __init__(self, reason: str, message: str, container: str = "") -> None:
         super().__init__(reason, message)
@@ -59,7 +60,7 @@ def references(spec: NodePodSpec) -> frozenset[Reference]:
 
 
 def shown_references(spec: NodePodSpec) -> frozenset[Reference]:
-    """The objects whose content is shown as files."""
+    """The objects whose content is mounted as files."""
     shown = (reference for volume in spec.volumes if volume.shows for reference in _of_volume(volume))
     return frozenset(shown)
 
@@ -90,3 +91,38 @@ def _of_volume(volume: PodVolume) -> Iterator[Reference]:
             yield Reference(Kind.CONFIG_MAP, part.config_map.name)
         if part.secret is not None:
             yield Reference(Kind.SECRET, part.secret.name)
+
+
+# The cost of resolving references
+
+_EACH = 16  # overhead of an entry, in bytes
+
+
+def heavy(pod: NodePod, found: Found) -> bool:
+    """Whether resolving takes too long for the event loop. The estimate is an upper bound: it assumes that each reference reads everything
+    that was found. A pod with a few variables and small files is not heavy."""
+    spec = pod.spec
+    references = len(spec.image_pull_secrets) + sum(map(_count, spec.volumes))
+    size = references * _EACH
+    for container in spec.all_containers:
+        references += len(container.env_from) + sum([entry.value_from is not None for entry in container.env])
+        size += sum([_EACH + len(entry.value) for entry in container.env])
+    if not references:
+        return size > BYTES
+    there = _size(pod.metadata.labels) + _size(pod.metadata.annotations)
+    there += sum(_size(one.data) + _size(one.binary_data) for one in found.config_maps.values())
+    there += sum(_size(one.data) for one in found.secrets.values())
+    return size + references * there > BYTES
+
+
+def _count(volume: PodVolume) -> int:
+    sources = [volume.config_map, volume.secret, volume.downward_api]
+    for part in volume.projected.sources if volume.projected is not None else ():
+        sources += [part.config_map, part.secret, part.downward_api]
+    return sum(max(1, len(source.items)) for source in sources if source is not None)
+
+
+def _size(values: Mapping[str, str]) -> int:
+    if len(values) * _EACH > BYTES:
+        return BYTES + 1
+    return sum([_EACH + len(key) + len(value) for key, value in values.items()])

@@ -1,6 +1,6 @@
-"""From a pod and what was found of the objects that it refers to, to what a backend is told to run. Pure.
+"""Builds the workload for the backend from a pod and the objects that it refers to. Pure.
 
-It raises Unresolved with Kubernetes' reasons. What it returns holds secrets; nothing of them is in any message.
+Raises Unresolved with Kubernetes' reasons. The result holds secrets; no message contains them.
 """
 
 from __future__ import annotations
@@ -12,21 +12,20 @@ import msgspec
 
 from sandpool.node.backend import ADDRESS, Workload
 from sandpool.node.images.credentials import KEYS, from_secret
-from sandpool.node.images.port import Credential
+from sandpool.node.images.image import Credential
+from sandpool.node.kubelet.content_budget import files_size, words_size
 from sandpool.node.kubelet.contents import Contents
-from sandpool.node.kubelet.downward import Fields, Here
+from sandpool.node.kubelet.downward import Fields, NodeInfo
 from sandpool.node.kubelet.environment import Allowance, TooLarge, environment, expand
 from sandpool.node.kubelet.files import volume_specs
-from sandpool.node.kubelet.holding import files_size, words_size
-from sandpool.node.kubelet.pods import NodeContainer, NodePod
-from sandpool.node.kubelet.probe_spec import HttpGetAction, TcpSocketAction
+from sandpool.node.kubelet.pods import HttpGetAction, NodeContainer, NodePod, TcpSocketAction
 from sandpool.node.kubelet.references import CONFIG_ERROR, Found, Unresolved
 
 _SELF = ("", "localhost", "127.0.0.1", "::1")
 MOST_LOGINS = 256
-"""Of a pod. Further ones are not read, and the pod is told."""
+"""Maximum number of registry logins of a pod. Further ones are ignored, and the pod gets a warning Event."""
 MOST_LOGIN_BYTES = 4 << 20
-"""Of the Secrets that they are read from, as they are stored."""
+"""Maximum bytes, as stored, of the Secrets that they are read from."""
 _LONGEST_PATH = 4096
 _TOO_MANY = f"only the first {MOST_LOGINS} logins of a pod are used; name Secrets with fewer"
 _TOO_LARGE = f"those of a pod may have {MOST_LOGIN_BYTES} bytes together"
@@ -35,23 +34,23 @@ _TOO_LARGE = f"those of a pod may have {MOST_LOGIN_BYTES} bytes together"
 @dataclass(frozen=True, slots=True)
 class Resolved:
     workload: Workload
-    doubts: tuple[str, ...] = ()  # what is wrong and did not keep the pod from starting
-    files: int = 0  # bytes that its files take
-    words: int = 0  # the same of variables and logins
+    warnings: tuple[str, ...] = ()  # problems that do not prevent the start
+    files: int = 0  # bytes of its files
+    words: int = 0  # bytes of its variables and logins
 
 
-def resolve(pod: NodePod, workload: Workload, found: Found, here: Here) -> Resolved:
-    """The workload complete."""
+def resolve(pod: NodePod, workload: Workload, found: Found, node_info: NodeInfo) -> Resolved:
+    """Completes the workload with environments, volumes and credentials."""
     env: dict[str, dict[str, str]] = {}
     containers = pod.spec.all_containers
     for container in containers:
-        if container.tended or container.pre_stop is not None:
+        if container.probed or container.pre_stop is not None:
             _check(container)
-    contents, fields, allowance = Contents(found), Fields(pod, here), Allowance()
+    contents, fields, allowance = Contents(found), Fields(pod, node_info), Allowance()
     volumes = volume_specs(pod, contents, fields) if pod.spec.volumes else ()
     for container in containers:
         env[container.name] = environment(pod, container, contents, fields, allowance)
-    credentials, doubts = _credentials(pod, contents) if pod.spec.image_pull_secrets else ((), ())
+    credentials, warnings = _credentials(pod, contents) if pod.spec.image_pull_secrets else ((), ())
     full = replace(
         workload,
         spec=msgspec.structs.replace(
@@ -64,17 +63,19 @@ def resolve(pod: NodePod, workload: Workload, found: Found, here: Here) -> Resol
         volumes=volumes,
         credentials=credentials,
     )
-    return Resolved(full, doubts, files_size(volumes), words_size(env, credentials))
+    return Resolved(full, warnings, files_size(volumes), words_size(env, credentials))
 
 
 def _check(container: NodeContainer) -> None:
-    """Probes and hooks that cannot be carried out here."""
+    """Refuses probes and hooks that cannot be run here."""
     for field, handler in container.handlers:
         if handler.action is None:
             kind = "grpc" if handler.grpc is not None else "its kind"
             raise _refusal(container, f"{field}: {kind} is not supported; use exec, httpGet or tcpSocket")
         if isinstance(handler.action, HttpGetAction | TcpSocketAction) and handler.action.host not in _SELF:
-            raise _refusal(container, f"{field}: host {handler.action.host!r} is refused: only the pod itself is asked")
+            raise _refusal(
+                container, f"{field}: host {handler.action.host!r} is refused: only the pod itself can be probed"
+            )
 
 
 def _refusal(container: NodeContainer, why: str) -> Unresolved:
@@ -82,7 +83,7 @@ def _refusal(container: NodeContainer, why: str) -> Unresolved:
 
 
 def _expanded(container: NodeContainer, env: Mapping[str, str]) -> NodeContainer:
-    """With subPathExpr turned into a subPath."""
+    """The container with each subPathExpr expanded to a subPath."""
     if not container.volume_mounts or not any(mount.sub_path_expr for mount in container.volume_mounts):
         return container
     mounts = []
@@ -98,7 +99,7 @@ def _expanded(container: NodeContainer, env: Mapping[str, str]) -> NodeContainer
 
 
 def _sub_path(expression: str, env: Mapping[str, str]) -> str:
-    """One that is too long for a path stays as it is, which is no path."""
+    """Expands the expression. If the result is too long, returns it unexpanded, which is not a valid path."""
     try:
         path = expand(expression, env)
     except TooLarge:
@@ -107,29 +108,29 @@ def _sub_path(expression: str, env: Mapping[str, str]) -> str:
 
 
 def _credentials(pod: NodePod, contents: Contents) -> tuple[tuple[Credential, ...], tuple[str, ...]]:
-    """A login that cannot be read is no obstacle: the image may be there already, or be public."""
+    """Reads the registry logins. An invalid one does not prevent the start: the image may be present already, or be public."""
     logins: list[Credential] = []
-    doubts: list[str] = []
+    warnings: list[str] = []
     left = MOST_LOGIN_BYTES
     for name in dict.fromkeys(ref.name for ref in pod.spec.image_pull_secrets):
         secret = contents.found.secrets.get(name)
         if secret is None:
-            doubts.append(f"imagePullSecrets: secret {name!r} not found in namespace {pod.metadata.namespace}")
+            warnings.append(f"imagePullSecrets: secret {name!r} not found in namespace {pod.metadata.namespace}")
             continue
         left -= sum(map(len, secret.data.values()))
         if left < 0:
             return tuple(logins), (
-                *doubts,
+                *warnings,
                 f"imagePullSecrets: from secret {name!r} on they are not read: {_TOO_LARGE}",
             )
         try:
             read = {key: contents.secret(name, key) for key in KEYS if key in secret.data}
             logins += from_secret(read, MOST_LOGINS + 1 - len(logins))
         except (ValueError, Unresolved) as error:
-            doubts.append(f"imagePullSecrets: secret {name!r} cannot be read: {error}")
+            warnings.append(f"imagePullSecrets: secret {name!r} cannot be read: {error}")
         if len(logins) > MOST_LOGINS:
             return tuple(logins[:MOST_LOGINS]), (
-                *doubts,
+                *warnings,
                 f"imagePullSecrets: secret {name!r} and later ones: {_TOO_MANY}",
             )
-    return tuple(logins), tuple(doubts)
+    return tuple(logins), tuple(warnings)

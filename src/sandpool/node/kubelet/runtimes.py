@@ -1,6 +1,6 @@
-"""RuntimeClass objects: each runtime that the operator allows has one, and it says whether it works on this machine, and if not, why.
+"""Maintains a RuntimeClass for each runtime that the operator allows. It says whether the runtime works on this machine, and if not, why.
 
-Level-triggered: each round puts right what is missing or wrong. One whose handler is another's is left alone.
+Level-triggered: each round corrects what is missing or wrong. A class with another handler is left alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sandpool.model.core import RuntimeClass
 from sandpool.model.kinds import RUNTIME_CLASSES
 from sandpool.model.patches import merge_patch
 from sandpool.node.backend import Probe
-from sandpool.node.kubelet.bind import Runtimes
+from sandpool.node.kubelet.placement import Runtimes
 from sandpool.telemetry.log import logger
 
 log = logger(__name__)
@@ -29,7 +29,7 @@ ENFORCED = "sandpool.dev/enforced"
 
 Offers = Mapping[str, Probe]
 Offering = Callable[[], Awaitable[Offers]]
-"""Tries each runtime, and says how each of them did, by name."""
+"""Probes each runtime; returns the results by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,11 @@ def runtimes_of(offers: Offers, classes: Mapping[str, str]) -> Runtimes:
 
 
 def why_not(name: str, probe: Probe) -> str:
-    return f"{name} does not work on this machine: {probe.message or probe.reason or 'nobody knows why'}"
+    return f"{name} does not work on this machine: {probe.message or probe.reason or 'no reason is known'}"
 
 
 def marks(probe: Probe) -> dict[str, Any]:
-    """The labels and annotations that say how it is. None removes one."""
+    """The labels and annotations for a probe's result. None removes one."""
     reason = None if probe.available else (probe.message or probe.reason or "unknown")
     return {
         "labels": {AVAILABLE: "true" if probe.available else "false"},
@@ -66,7 +66,8 @@ def marks(probe: Probe) -> dict[str, Any]:
 
 
 def wrong(offers: Offers, classes: Mapping[str, RuntimeClass]) -> Iterator[Create | Correct | Remove]:
-    """One that an earlier start made for a runtime which is no longer offered goes: a pod must not be let in on its word."""
+    """The steps to correct the RuntimeClasses. A class that an earlier start created for a runtime that is no longer offered is removed, so
+    that no pod is accepted because of it."""
     for name, one in classes.items():
         if name not in offers and one.handler == name and AVAILABLE in one.metadata.labels:
             yield Remove(name)
@@ -108,10 +109,10 @@ class RuntimeClasses:
         await self.tried.wait()
         await self._classes.synced.wait()
         while True:
-            await self.put_right()
+            await self.reconcile()
             await self._clock.sleep(self._every)
 
-    async def put_right(self) -> None:
+    async def reconcile(self) -> None:
         for step in list(wrong(self.offers, {one.metadata.name: one for one in self._classes})):
             try:
                 await self._apply(step)
@@ -128,7 +129,7 @@ class RuntimeClasses:
                 case Remove(name):
                     await self._api.delete(RUNTIME_CLASSES, name)
         except (AlreadyExists, NotFound):
-            pass  # the cache will show what it is now
+            pass  # the next round sees the current object
 
     @property
     def known(self) -> Runtimes:

@@ -1,4 +1,4 @@
-"""What a pod's spec says about values and files that come from elsewhere: environment and volumes."""
+"""Types of a pod's spec for environment variables and volumes that refer to other objects."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class ConfigMapSource(Model, frozen=True):
 
 
 class SecretSource(Model, frozen=True):
-    secret_name: str = ""  # of a volume
-    name: str = ""  # of a part of a projected one
+    secret_name: str = ""  # in a volume
+    name: str = ""  # in a projected source
     items: tuple[KeyToPath, ...] = ()
     default_mode: int | None = None
     optional: bool = False
@@ -106,7 +106,7 @@ class HostPathSource(Model, frozen=True):
 
 
 class PodVolume(Model, frozen=True):
-    """A volume has one source. One that is none of these is one that we do not know."""
+    """A volume has one source; if all fields are unset, it is of an unsupported kind."""
 
     name: str = ""
     empty_dir: EmptyDirSource | None = None
@@ -119,5 +119,5 @@ class PodVolume(Model, frozen=True):
 
     @property
     def shows(self) -> bool:
-        """Whether its files are what the API holds."""
+        """Whether its files come from the API."""
         return any(one is not None for one in (self.config_map, self.secret, self.downward_api, self.projected))

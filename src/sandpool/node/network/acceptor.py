@@ -1,6 +1,6 @@
-"""Accepts on one listening socket, serves each connection in a task of its own, and leaves nothing behind.
+"""Accepts connections on one listening socket and serves each in a task of its own, leaving nothing behind when closed.
 
-When no slot is free it stops accepting: whoever comes then waits in the kernel, and costs nothing here.
+When no slot is free it stops accepting: further clients wait in the kernel and cost nothing here.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Any
 
 from sandpool.base import open_files as descriptors
 from sandpool.base.clock import Clock, Timer
-from sandpool.node.network.flow import prompt
+from sandpool.node.network.relay import prompt
 from sandpool.node.network.slots import Slots
 from sandpool.telemetry.log import logger
 
 log = logger(__name__)
-_REST = 0.2  # seconds after an accept that failed, as it does when no file can be opened any more
-_AT_ONCE = 64  # accepted before others have their turn
+_REST = 0.2  # seconds to wait after a failed accept, for example without free descriptors
+_AT_ONCE = 64  # accepted in one go before other callbacks run
 
 Serve = Callable[[socket.socket], Coroutine[Any, Any, None]]
-"""Serves one connection, which is closed afterwards. It ends by itself for anything that the other side can do."""
+"""Serves one connection, which the acceptor closes afterwards. Must not raise for anything that the peer does."""
 
 
 class Acceptor:
-    """Owns the listener from now on. It accepts in a callback and not in a task: a task that is cancelled between the
-    accept and its next step would lose the connection."""
+    """Owns the listener. Accepts in a callback instead of a task: a task cancelled between the accept and its next step would leak the
+    connection."""
 
     def __init__(self, listener: socket.socket, slots: Slots, serve: Serve, clock: Clock) -> None:
         listener.setblocking(False)
@@ -84,7 +84,7 @@ class Acceptor:
 
     def _rest(self, error: OSError | None = None) -> None:
         few = error is None or error.errno in (errno.EMFILE, errno.ENFILE)
-        log.warning("cannot accept a connection", cause=descriptors.told() if few else str(error))
+        log.warning("cannot accept a connection", cause=descriptors.limit_message() if few else str(error))
         self._loop.remove_reader(self._listener)
         self._resting = self._clock.call_later(_REST, self._listen)
 
@@ -103,6 +103,6 @@ class Acceptor:
             log.error("a connection failed", exc=error)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Also for a task that was cancelled before its first step."""
+        """Cleans up after a task, also one that was cancelled before its first step."""
         self._connections.pop(task).close()
         self._slots.give_back()

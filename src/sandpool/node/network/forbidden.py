@@ -1,8 +1,8 @@
-"""Addresses that no sandbox reaches, whatever a policy says. Pure.
+"""Addresses that no sandbox may reach, whatever its policies allow. Pure.
 
-The machine itself, its link, a cloud's metadata service, and everything that is no single host. An address that carries
-another one inside (mapped, translated, tunnelled) is each of them: all its faces must be allowed, because a kernel, a router
-or a gateway may deliver to any of them.
+These are the machine itself, link-local addresses, metadata services of clouds, and everything that is not a single host. An address
+that embeds another one (mapped, translated, tunnelled) counts as all of them, and each must be allowed, because a kernel, a router or
+a gateway may deliver to any of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ISATAP = (0x00005EFE, 0x02005EFE)  # the upper half of an interface identifier;
 
 
 def forbidden(address: Address) -> str:
-    """Why nobody reaches it; empty where a policy may decide."""
+    """Why no sandbox may reach the address; empty if policies decide."""
     for face in faces(address):
         for block, why in _FORBIDDEN:
             if face.version == block.version and face in block:
@@ -52,7 +52,7 @@ def forbidden(address: Address) -> str:
 
 @lru_cache(maxsize=1024)
 def faces(address: Address) -> tuple[Address, ...]:
-    """Everything that this address may turn out to be. A mapped one is IPv4 to the kernel, and nothing else."""
+    """The address and all addresses embedded in it. For an IPv4-mapped one, only the IPv4 address, as in the kernel."""
     if isinstance(address, IPv4Address):
         return (address,)
     if address.scope_id:

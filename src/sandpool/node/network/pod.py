@@ -1,4 +1,4 @@
-"""One pod's part of the network: its address, the listeners of its declared ports, and its way out."""
+"""The network of one pod: its address, the listeners of its declared ports, and its egress proxy."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sandpool.base.clock import Clock
 from sandpool.base.errors import NodeError
+from sandpool.base.turns import BYTES
 from sandpool.node.network.acceptor import Acceptor
+from sandpool.node.network.addresses import Listening, unserved
+from sandpool.node.network.contract import Dial, NetworkOptions, NetworkRequest
 from sandpool.node.network.egress.proxy import EgressProxy
-from sandpool.node.network.flow import Idle, InTurn, Pace, freely, prompt, relay, reset
-from sandpool.node.network.options import NetworkOptions
-from sandpool.node.network.policies import Policies
-from sandpool.node.network.policy import ENTRY, Rules
-from sandpool.node.network.port import Dial, Wanted
-from sandpool.node.network.ports import Listening, unserved
+from sandpool.node.network.policy import ENTRY, PORTION, Policies, Rules
+from sandpool.node.network.relay import Idle, InTurn, Pace, freely, prompt, relay, reset
 from sandpool.node.network.slots import Slots
 from sandpool.telemetry.log import logger
 
@@ -38,28 +37,45 @@ _TOO_MUCH = (
 
 
 class Labels:
-    """A pod's labels, which change while it runs, and the rules that follow from them."""
+    """The labels of a pod, which may change while it runs, and the egress rules that follow from them."""
 
     def __init__(self, policies: Policies, namespace: str, labels: Mapping[str, str], turn: Pace = freely) -> None:
         self._policies = policies
         self._namespace = namespace
         self._turn = turn
-        self.labels = labels  # exchanged as a whole
+        self.labels = labels  # replaced as a whole
         self._known: tuple[int, Mapping[str, str]] | None = None
         self._rules = Rules()
 
     def rules(self) -> Rules:
-        """Asked for each connection; found out after each change in its namespace."""
+        """The current rules, computed once after each change in the namespace."""
         if self._stale():
             self._known = (self._policies.version(self._namespace), self.labels)
             self._rules = self._policies.rules_of(self._namespace, self.labels)
         return self._rules
 
     async def rules_in_turn(self) -> Rules:
-        """If they must be found out, in the tenant's turn: it may have thousands of policies, and write them all the time."""
-        if self._stale():
-            await self._turn(ENTRY * self._policies.count(self._namespace))
-        return self.rules()
+        """The current rules. Waits for turns of the tenant if they must be computed: a tenant may have thousands of policies, and change them
+        all the time."""
+        while self._stale():
+            if self._light():
+                await self._turn(ENTRY * self._policies.terms(self._namespace))
+                return self.rules()
+            known = (self._policies.version(self._namespace), self.labels)
+            selection = self._policies.selection(self._namespace, self.labels)
+            for policies in self._policies.portions(self._namespace):
+                await self._turn(BYTES)
+                selection.add(policies)
+            if known[0] == self._policies.version(self._namespace) and known[1] is self.labels:
+                self._known, self._rules = known, selection.rules()
+        return self._rules
+
+    def last_rules(self) -> Rules:
+        """The rules without waiting for a turn; possibly outdated, if computing them would take long. Only for reports."""
+        return self.rules() if self._light() else self._rules
+
+    def _light(self) -> bool:
+        return self._policies.terms(self._namespace) <= PORTION
 
     def _stale(self) -> bool:
         known = self._known
@@ -67,11 +83,11 @@ class Labels:
 
 
 class PodNetwork:
-    """Attached (see port.py). `changed` is called with each change of its labels, `released` once, when nothing of it is left."""
+    """Implements `Attachment` (contract.py). Calls `changed` after each change of its labels, and `released` once, when it is fully closed."""
 
     def __init__(
         self,
-        wanted: Wanted,
+        request: NetworkRequest,
         address: str,
         labels: Labels,
         proxy: EgressProxy,
@@ -79,14 +95,14 @@ class PodNetwork:
         changed: Callable[[PodNetwork], None],
         released: Callable[[PodNetwork], None],
     ) -> None:
-        self.wanted = wanted
+        self.request = request
         self._address = address
         self._labels = labels
         self._proxy = proxy
         self._egress_slots = egress_slots
         self._changed = changed
         self._released = released
-        self._notes = unserved(wanted.ports)
+        self._notes = unserved(request.ports)
         self._acceptors: list[Acceptor] = []
         self._closing: asyncio.Task[None] | None = None
 
@@ -96,7 +112,7 @@ class PodNetwork:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        rules = self._labels.rules()
+        rules = self._labels.last_rules()
         exceeding = rules.exceeding()
         beyond = (_TOO_MUCH.format(exceeding),) if exceeding else ()
         return (*self._notes, _PROXIED if rules.policies else _NO_WAY_OUT, *beyond)
@@ -122,7 +138,7 @@ class PodNetwork:
         self._proxy.serve(listener, self._egress_slots)
 
     def relabel(self, labels: Mapping[str, str]) -> None:
-        """Other policies may select it now."""
+        """Sets the labels; other policies may select the pod now."""
         self._labels.labels = dict(labels)
         self._changed(self)
 
@@ -132,7 +148,7 @@ class PodNetwork:
     async def close(self) -> None:
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
-        await asyncio.shield(self._closing)  # whoever waits may be cancelled; it is closed nevertheless
+        await asyncio.shield(self._closing)  # closing continues even if the caller is cancelled
 
     async def _close(self) -> None:
         for acceptor in self._acceptors:
@@ -142,7 +158,7 @@ class PodNetwork:
 
 
 class Inbound:
-    """Connections to one declared port, carried to the same port inside."""
+    """Relays connections from the listener of a declared port to that port inside the sandbox."""
 
     def __init__(self, dial: Dial, port: int, clock: Clock, options: NetworkOptions, turn: Pace) -> None:
         self._dial = dial
@@ -156,7 +172,7 @@ class Inbound:
             async with asyncio.timeout(self._options.connect_timeout):
                 inside = await self._dial(self._port)
         except (NodeError, OSError) as error:
-            log.debug("nobody answers inside", port=self._port, cause=str(error))
+            log.debug("no listener inside the sandbox", port=self._port, cause=str(error))
             reset(client)
             return
         with contextlib.closing(inside), Idle(self._clock, self._options.idle_timeout) as idle:

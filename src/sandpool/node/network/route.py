@@ -1,7 +1,7 @@
-"""What the kernel would do with a packet to an address. It is asked (rtnetlink, RTM_GETROUTE); nothing is sent.
+"""Asks the kernel how it would route a packet to an address (rtnetlink, RTM_GETROUTE). Nothing is sent.
 
-This is how the machine's own addresses are known: all of them, as of now, those of tunnels and bridges and whole local
-ranges included. No list of interfaces could be that complete.
+This finds all current addresses of the machine itself, including those of tunnels, bridges and whole local ranges. A list of interfaces
+would be incomplete.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _ERRNO = struct.Struct("=i")
 
 
 class Route(IntEnum):
-    """The kernel's RTN_* that matter; whatever else it says is `OTHER`."""
+    """The RTN_* types of the kernel that matter here; `OTHER` for the rest."""
 
     UNICAST = 1
     LOCAL = 2
     BROADCAST = 3
     ANYCAST = 4
     MULTICAST = 5
-    NONE = 100  # there is no way to it: connecting will say why
+    NONE = 100  # no route: connecting will fail and say why
     OTHER = 101
 
 
 def route(address: Address) -> Route:
-    """OSError if the kernel cannot be asked."""
+    """The type of the kernel's route to the address. OSError if the request fails."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     value = address.packed
     body = _ROUTE.pack(family, address.max_prefixlen, 0, 0, 0, 0, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""How many connections there may be: of one pod, and below the number of all pods together, which tenants share. Who finds none free is called back."""
+"""Limits on connections, per pod and for all pods together; tenants share the total. A caller that finds no free slot is called back."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Protocol
 from sandpool.base.shares import Shares
 
 Free = Callable[[], bool]
-"""Told that a slot is free; answers whether it still wants one."""
+"""Called when a slot is free; returns whether it is still wanted."""
 
 
 class Above(Protocol):
-    """Those that a pod's are some of."""
+    """The larger set of slots that a pod's slots are part of."""
 
     def take(self) -> bool: ...
 
@@ -23,7 +23,7 @@ class Above(Protocol):
 
 
 class AllSlots:
-    """Of all pods. What a tenant holds cannot be taken back: it never gets the last ones (base/shares.py)."""
+    """The slots of all pods. One tenant never gets all of them, because slots in use cannot be taken back (`fits` in base/shares.py)."""
 
     def __init__(self, limit: int) -> None:
         self.shares = Shares(limit)
@@ -36,19 +36,19 @@ class AllSlots:
         self._waiting.setdefault(tenant, deque()).append(free)
 
     def stir(self) -> None:
-        """Calls the next one that may have a slot, one tenant after the other."""
+        """Calls back the next waiting caller that may have a slot; tenants take turns."""
         for tenant in tuple(self._waiting):
             waiting = self._waiting[tenant]
             while waiting and self.shares.room(tenant):
                 if waiting.popleft()():
-                    self._waiting[tenant] = self._waiting.pop(tenant)  # behind the others
+                    self._waiting[tenant] = self._waiting.pop(tenant)  # to the end of the queue
                     return
             if not waiting:
                 del self._waiting[tenant]
 
 
 class TenantSlots:
-    """Of all pods of one tenant."""
+    """The slots of all pods of one tenant."""
 
     def __init__(self, every: AllSlots, tenant: str) -> None:
         self._every = every
@@ -68,11 +68,13 @@ class TenantSlots:
         self._every.wait(self._tenant, free)
 
     def stir(self) -> None:
-        """Somebody who was called does not want it any more."""
+        """Calls back the next waiting caller, after one did not want its slot any more."""
         self._every.stir()
 
 
 class Slots:
+    """The connection slots of one pod, taken from those of all pods."""
+
     def __init__(self, limit: int, above: Above | None = None) -> None:
         self._free = limit
         self._above = above
@@ -92,7 +94,7 @@ class Slots:
             pass
 
     def wait(self, free: Free) -> None:
-        """After a `take` that failed: calls back once when it is worth another one."""
+        """Calls `free` once, when a slot may be free. Use it after `take` failed."""
         if self._free == 0 or self._above is None:
             self._waiting.append(free)
         else:

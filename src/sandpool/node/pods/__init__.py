@@ -1,5 +1,5 @@
-"""Real pods on any runtime: the pod's life, its containers' commands, logs, streams, and what is left after a crash.
+"""Runs real pods on any runtime: the life of a pod, its containers, logs and streams, and cleaning up after a crash.
 
-What may live here: everything between an order of the kubelet and a process of a runtime. How a process is isolated, where an image's
-files come from, how a volume is made and how addresses are given is asked of others.
+What may live here: everything between a call of the kubelet and a process of a runtime. How a process is isolated, where images
+come from, how volumes are made and addresses assigned belongs to the runtimes, images, volumes and network.
 """

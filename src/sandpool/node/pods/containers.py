@@ -1,46 +1,51 @@
-"""Starting one container, and telling how it ended."""
+"""Starts one container, and turns its end into an exit status."""
 
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
 from sandpool.base.errors import NodeError
-from sandpool.node.backend import Exit, Started
+from sandpool.base.shielded import shielded
+from sandpool.node.backend import SANDBOX_LOST, Exit, Started
 from sandpool.node.images.image import Image
-from sandpool.node.pods import ends
-from sandpool.node.pods.folders import last_words
+from sandpool.node.pods.context import PodContext
+from sandpool.node.pods.directories import termination_message
 from sandpool.node.pods.logs.files import LogWriter, forget_runs_before
-from sandpool.node.pods.logs.place import advance, last_lines
-from sandpool.node.pods.logs.reading import Text
-from sandpool.node.pods.parts import Parts
-from sandpool.node.pods.plan import container_id, container_plan
-from sandpool.node.pods.room import Room
-from sandpool.node.pods.run import Run, begin
+from sandpool.node.pods.logs.reading import Text, advance, last_lines
+from sandpool.node.pods.pod_sandbox import PodSandbox
+from sandpool.node.pods.run import Run, start_run
+from sandpool.node.pods.runtime_plans import container_id, container_plan
 from sandpool.node.pods.security import check_container
-from sandpool.node.pods.slot import Slot
-from sandpool.node.pods.threads import unbroken
+from sandpool.node.pods.state import ContainerState
 from sandpool.node.runtimes.contract import ContainerPlan, Ended
 
+MESSAGE_BYTES = 4096
+_CANNOT_RUN = ("StartError", "ContainerCannotRun")
 _FALLBACK_LINES, _FALLBACK_BYTES = 80, 2048
 
 
-async def begin_container(
-    slot: Slot, room: Room, parts: Parts, started: Callable[[Slot, Run], None], tell: Callable[[], None]
+async def start_container(
+    container: ContainerState,
+    sandbox: PodSandbox,
+    context: PodContext,
+    started: Callable[[ContainerState, Run], None],
+    notify: Callable[[], None],
 ) -> None:
-    """NodeError if it has to be tried again later. A command that cannot be started is an end, and no error. `started` is called
-    if it runs, even if this is cancelled meanwhile; `tell` when the slot looks different."""
-    spec, workload = slot.spec, room.workload
+    """Raises NodeError if it must be retried later. A command that cannot be started is an exit, not an error. `started` is called
+    once it runs, even if this is cancelled meanwhile; `notify` when its status changes."""
+    spec, workload = container.spec, sandbox.workload
 
     def progress(words: str) -> None:
-        slot.progress = words
-        tell()
+        container.progress = words
+        notify()
 
     check_container(spec)
     try:
-        image = await parts.images.take(
+        image = await context.images.take(
             spec.image,
             holder=workload.holder,
             tenant=workload.key.namespace,
@@ -49,71 +54,115 @@ async def begin_container(
             progress=progress,
         )
     finally:
-        slot.progress = ""
-    await unbroken(_start(slot, image, room, parts, started))
+        container.progress = ""
+    await shielded(_start(container, image, sandbox, context, started))
 
 
-async def _start(slot: Slot, image: Image, room: Room, parts: Parts, started: Callable[[Slot, Run], None]) -> None:
-    spec, clock, attempt = slot.spec, parts.around.clock, slot.attempt
-    plan, writer = await parts.around.threads.run(partial(_prepare, slot, image, room, parts))
-    slot.image_id = image.id
-    room.stop_signals[spec.name] = ends.stop_signal(image.config.stop_signal)
-    name = container_id(parts.runtime.name, room.workload, spec.name, attempt)
+async def _start(
+    container: ContainerState,
+    image: Image,
+    sandbox: PodSandbox,
+    context: PodContext,
+    started: Callable[[ContainerState, Run], None],
+) -> None:
+    spec, clock, attempt = container.spec, context.run_context.clock, container.attempt
+    plan, writer = await context.run_context.threads.run(partial(_prepare, container, image, sandbox, context))
+    container.image_id = image.id
+    sandbox.stop_signals[spec.name] = stop_signal(image.config.stop_signal)
+    name = container_id(context.runtime.name, sandbox.workload, spec.name, attempt)
     try:
-        run = await begin(room.there(), plan, writer, parts.around, stdin=spec.stdin, once=spec.stdin_once)
+        run = await start_run(
+            sandbox.require(), plan, writer, context.run_context, stdin=spec.stdin, once=spec.stdin_once
+        )
     except NodeError as error:
-        end = ends.start_exit(error, clock.now())
+        end = start_exit(error, clock.now())
         if end is None:
             raise
-        slot.failed(end, name)
+        container.failed(end, name)
         return
-    slot.started(run, Started(clock.now(), ready=True), name)
-    started(slot, run)
+    container.started(run, Started(clock.now(), ready=True), name)
+    started(container, run)
 
 
-def _prepare(slot: Slot, image: Image, room: Room, parts: Parts) -> tuple[ContainerPlan, LogWriter]:
-    """Everything about files, at once. Blocking."""
-    spec, attempt, options = slot.spec, slot.attempt, parts.options
+def _prepare(
+    container: ContainerState, image: Image, sandbox: PodSandbox, context: PodContext
+) -> tuple[ContainerPlan, LogWriter]:
+    """Does all work on files in one go. Blocks."""
+    spec, attempt, options = container.spec, container.attempt, context.options
     try:
-        message = room.folder.message(spec.name, attempt) if _has_last_words(slot) else None
+        message = sandbox.directory.message(spec.name, attempt) if _has_message(container) else None
         plan = container_plan(
-            room.workload,
+            sandbox.workload,
             spec,
             image,
-            room.volumes or {},
-            address=room.address,
+            sandbox.volumes or {},
+            address=sandbox.address,
             message=message,
-            proxy_port=room.proxy_port,
+            proxy_port=sandbox.proxy_port,
             attempt=attempt,
         )
-        log = room.folder.log(spec.name)
+        log = sandbox.directory.log(spec.name)
         forget_runs_before(log, attempt - 1)
         return plan, LogWriter(log, attempt, options.log_size, options.log_files)
     except OSError as error:
-        raise NodeError("CreateContainerError", f"container {spec.name}: its files cannot be made: {error}") from error
+        raise NodeError(
+            "CreateContainerError", f"container {spec.name}: its files cannot be created: {error}"
+        ) from error
 
 
-def _has_last_words(slot: Slot) -> bool:
-    return slot.spec.termination_message_path.startswith("/")
+def _has_message(container: ContainerState) -> bool:
+    return container.spec.termination_message_path.startswith("/")
 
 
-async def how_it_ended(slot: Slot, ended: Ended, started: datetime, room: Room, parts: Parts) -> Exit:
-    words = await parts.around.threads.run(partial(_last_words, slot, ended, room)) if _has_last_words(slot) else ""
-    return ends.exit_of(ended, started, parts.around.clock.now(), words)
+async def exit_state(
+    container: ContainerState, ended: Ended, started: datetime, sandbox: PodSandbox, context: PodContext
+) -> Exit:
+    words = (
+        await context.run_context.threads.run(partial(_termination_message, container, ended, sandbox))
+        if _has_message(container)
+        else ""
+    )
+    return exit_of(ended, started, context.run_context.clock.now(), words)
 
 
-def _last_words(slot: Slot, ended: Ended, room: Room) -> str:
-    """What it left as its message or, if it failed without one and asks for that, the end of its log. The message is in the status from now
-    on, and its file, which may be large, is not kept. Blocking."""
-    words = last_words(room.folder.message_path(slot.spec.name, slot.restarts), ends.MESSAGE_BYTES)
+def _termination_message(container: ContainerState, ended: Ended, sandbox: PodSandbox) -> str:
+    """The termination message or, with FallbackToLogsOnError after a failure, the end of the log. The message file, which may be large, is
+    removed: from now on the status has the message. Blocks."""
+    words = termination_message(sandbox.directory.message_path(container.spec.name, container.restarts), MESSAGE_BYTES)
     with contextlib.suppress(OSError):
-        room.folder.forget_message(slot.spec.name, slot.restarts)
-    if words or not ended.code or slot.spec.termination_message_policy != "FallbackToLogsOnError":
+        sandbox.directory.forget_message(container.spec.name, container.restarts)
+    if words or not ended.code or container.spec.termination_message_policy != "FallbackToLogsOnError":
         return words
-    log, run = room.folder.log(slot.spec.name), slot.restarts
-    place, reader, text = last_lines(log, run, _FALLBACK_LINES), Text(), b""
+    log, run = sandbox.directory.log(container.spec.name), container.restarts
+    position, reader, text = last_lines(log, run, _FALLBACK_LINES), Text(), b""
     while True:
-        block, place = advance(log, run, place)
+        block, position = advance(log, run, position)
         if not block:
             return text.decode(errors="replace")
         text = (text + reader.of(block))[-_FALLBACK_BYTES:]
+
+
+def exit_of(ended: Ended, started_at: datetime, now: datetime, message: str) -> Exit:
+    """The exit status. The container's own message takes precedence over the runtime's, unless the sandbox was lost. Exit codes are clamped."""
+    reason = "OOMKilled" if ended.oom else SANDBOX_LOST if ended.lost else ""
+    code = ended.code if 0 <= ended.code <= 255 else 255
+    words = ended.message if ended.lost else message or ended.message
+    return Exit(code, max(now, started_at), started_at, ended.signal, reason, words)
+
+
+def start_exit(error: NodeError, now: datetime) -> Exit | None:
+    """The exit of a command that cannot be started, as in Kubernetes; None for other errors, which are retried."""
+    if error.reason not in _CANNOT_RUN:
+        return None
+    return Exit(128, now, now, 0, error.reason, error.message)
+
+
+def stop_signal(name: str) -> int:
+    """The number of an image's stop signal: SIGINT, INT or 2. SIGTERM if it is not a signal."""
+    text = name.strip().upper()
+    if text.isdecimal():
+        return int(text) if 0 < int(text) <= 64 else signal.SIGTERM
+    text = text if text.startswith("SIG") else f"SIG{text}"
+    if text.startswith("SIGRTMIN+") and text[9:].isdecimal():
+        return min(64, 34 + int(text[9:]))
+    return int(signal.Signals[text]) if text in signal.Signals.__members__ else signal.SIGTERM

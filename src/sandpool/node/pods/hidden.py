@@ -1,8 +1,8 @@
-"""Bytes of files that have no name any more and are still held: no walk through folders finds them, and they fill the disk.
+"""Counts the bytes of deleted files that processes still hold: no walk of directories finds them, and they fill the disk.
 
-Looked for in what /proc says of a pod's processes: open files, files that are mapped into memory, the program and the folder of a
-process, and files that wait in the queue of a socket. What cannot be looked into is never nothing. A file that came from elsewhere,
-from another container or pod, counts where it is held: nobody else sees it any more. All of it blocks.
+They are found in /proc, among what a pod's processes have: open files, mapped files, the program and working directory, and files that
+wait in the queue of a socket. What cannot be inspected never counts as nothing. A file that came from another container or pod
+counts where it is held, because nobody else can see it. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final, Literal
 
-from sandpool.node.pods.queued import files_on_the_way, queued
-from sandpool.node.volumes.memory import in_memory
+from sandpool.node.pods.queued import files_in_flight, queued
+from sandpool.node.volumes.directories import in_memory
 
 MOST = 100_000
-"""Open files of one pod that are looked at; one with more counts as past any limit."""
+"""Open files of one pod that are inspected; a pod with more counts as above any limit."""
 MOST_MAPPED = 2_000_000
-"""The same for pieces of the memory of its processes."""
+"""The same for lines of the memory maps of its processes."""
 TOO_MANY = 1 << 62
 _DELETED = " (deleted)"
 _DELETED_LINE = b" (deleted)\n"
@@ -32,14 +32,14 @@ _HELD_BESIDES = (
     "exe",
     "cwd",
     "root",
-)  # a program stays on disk while it runs, mapped or not; so does a folder somebody is in
-_PATHS = ("/", "(unreachable)")  # what is no file has other names in /proc
+)  # a program stays on disk while it runs, mapped or not; so does the working directory of a process
+_PATHS = ("/", "(unreachable)")  # sockets, pipes and the like have other names in /proc
 _WATCHES = "anon_inode:inotify"
-_MINOR_BITS = 20  # as the kernel has numbers of devices in its own memory
+_MINOR_BITS = 20  # as in the kernel's internal dev_t
 _BLOCK = 512
 _KCMP = {"x86_64": 312, "aarch64": 272}
 _KCMP_FILES = 2
-_MOST_TABLES = 8  # of one process that are compared with others
+_MOST_TABLES = 8  # file tables of one process that are compared
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -60,10 +60,10 @@ class _Counting:
     devices: frozenset[int]
     other_mounts: frozenset[int]
     other_devices: frozenset[int]
-    from_elsewhere: bool = True  # whether that counts
+    from_elsewhere: bool = True  # whether files from elsewhere count
 
     def turned(self, claims: frozenset[int]) -> _Counting:
-        """For what is on the mounts of claims instead, and on nothing else."""
+        """For files on the mounts of claims instead."""
         others = (self.mounts | self.other_mounts) - claims
         return _Counting(claims, frozenset(), others, self.devices | self.other_devices, from_elsewhere=False)
 
@@ -83,13 +83,13 @@ class _Maps:
     )
 
 
-def hidden(pids: Iterable[int], mark: str, folder: Path, *, claims: bool = False) -> int | None:
-    """`mark` is part of the path of every folder that counts, of which `folder` is one; the overlays of containers always do. None:
+def hidden(pids: Iterable[int], mark: str, directory: Path, *, claims: bool = False) -> int | None:
+    """`mark` is part of the path of every directory that counts, of which `directory` is one; the overlays of containers always do. None:
     something cannot be looked into, and may hold anything. `claims`: the same of open files on all other mounts of the same file
     system instead."""
     seen: set[tuple[int, int]] = set()
     known: dict[str, _Counting] = {}
-    device = os.stat(folder).st_dev
+    device = os.stat(directory).st_dev
     total = looked = 0
     mapped = _Maps(MOST_MAPPED)
     for pid in pids:
@@ -106,7 +106,7 @@ def hidden(pids: Iterable[int], mark: str, folder: Path, *, claims: bool = False
 
 
 def written(pids: Iterable[int]) -> dict[int, int]:
-    """Bytes that each of these processes has written to disks so far, also in a call that is not yet at its end."""
+    """Bytes that each of these processes has written to disks so far, including system calls in progress."""
     found = {}
     for pid in pids:
         with contextlib.suppress(OSError, ValueError, KeyError), open(f"/proc/{pid}/io") as file:
@@ -116,9 +116,9 @@ def written(pids: Iterable[int]) -> dict[int, int]:
 
 
 def _held(pid: int, counted: Callable[[str], _Counting], mapped: _Maps) -> Iterator[_Seen]:
-    """What the process holds that may be one of those; None for everything else, UNSEEN for what nobody can look at.
+    """What the process holds that may be one of those; None for everything else, UNSEEN for what cannot be inspected.
 
-    By thread: each can have a table of files and a folder of its own, and the first may have ended before the others."""
+    By thread: each can have a file table and a working directory of its own, and the first may have ended before the others."""
     try:
         tasks = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     except OSError:
@@ -126,37 +126,37 @@ def _held(pid: int, counted: Callable[[str], _Counting], mapped: _Maps) -> Itera
     tables: list[int] = []
     memory, program = mapped.left, os.stat("/proc/self/exe")
     for task in tasks:
-        folder = f"/proc/{pid}/task/{task}"
+        directory = f"/proc/{pid}/task/{task}"
         try:
-            files = os.listdir(f"{folder}/fd")
-            counting = counted(folder)
+            files = os.listdir(f"{directory}/fd")
+            counting = counted(directory)
         except OSError:
             continue
         if not any(_same_files(task, other) for other in tables[:_MOST_TABLES]):
             tables.append(task)
-            yield from _opened(task, folder, files, counting, leader=task == pid)
+            yield from _opened(task, directory, files, counting, leader=task == pid)
         for name in _HELD_BESIDES:
-            found = _nameless(f"{folder}/{name}", counting)
+            found = _nameless(f"{directory}/{name}", counting)
             yield None if found is not None and os.path.samestat(found, program) else found
-        if memory == mapped.left:  # one for all threads, and none where one has ended
-            yield from _mapped(pid, folder, counting, mapped)
+        if memory == mapped.left:  # read once for all threads; fails for a thread that has ended
+            yield from _mapped(pid, directory, counting, mapped)
 
 
-def _opened(task: int, folder: str, files: Sequence[str], counting: _Counting, *, leader: bool) -> Iterator[_Seen]:
+def _opened(task: int, directory: str, files: Sequence[str], counting: _Counting, *, leader: bool) -> Iterator[_Seen]:
     for name in files:
-        path = f"{folder}/fd/{name}"
+        path = f"{directory}/fd/{name}"
         leads_to = _link(path)
         if leads_to.startswith("socket:"):
-            yield from _on_the_way(task, folder, name, counting, leader=leader)
+            yield from _in_flight(task, directory, name, counting, leader=leader)
         elif leads_to == _WATCHES:
-            yield UNSEEN if _watches_elsewhere(f"{folder}/fdinfo/{name}", counting) else None
+            yield UNSEEN if _watches_elsewhere(f"{directory}/fdinfo/{name}", counting) else None
         else:
-            yield _nameless(path, counting, f"{folder}/fdinfo/{name}")
+            yield _nameless(path, counting, f"{directory}/fdinfo/{name}")
 
 
-def _on_the_way(task: int, folder: str, name: str, counting: _Counting, *, leader: bool) -> Iterator[_Seen]:
+def _in_flight(task: int, directory: str, name: str, counting: _Counting, *, leader: bool) -> Iterator[_Seen]:
     """Files in the queue of a socket."""
-    if files_on_the_way(folder, name):
+    if files_in_flight(directory, name):
         for file in queued(task, name, leader=leader):
             if file is None:
                 yield UNSEEN
@@ -197,7 +197,7 @@ def _nameless(path: str, counting: _Counting, fdinfo: str = "") -> os.stat_resul
 
 def _gone(found: os.stat_result, leads_to: str) -> bool:
     """Not by the name alone: of a container that has ended, files are removed where an overlay that is still held does not see it. Nor
-    by the count alone: an overlay does not count the names of folders."""
+    by the count alone: an overlay does not count the names of directories."""
     return found.st_nlink == 0 or (stat.S_ISDIR(found.st_mode) and leads_to.endswith(_DELETED))
 
 
@@ -227,10 +227,10 @@ def _found(path: str) -> os.stat_result | None:
         return None
 
 
-def _mapped(pid: int, folder: str, counting: _Counting, maps: _Maps) -> Iterator[_Seen]:
+def _mapped(pid: int, directory: str, counting: _Counting, maps: _Maps) -> Iterator[_Seen]:
     """Files in memory that have no name. As bytes: the kernel ends a line with one sign, and a text has others that can be part of
     a file's name."""
-    for line in _lines(folder):
+    for line in _lines(directory):
         maps.left -= 1
         if maps.left < 0:
             break
@@ -251,20 +251,20 @@ def _mapped(pid: int, folder: str, counting: _Counting, maps: _Maps) -> Iterator
 
 
 def _lines(process: str) -> Iterator[bytes]:
-    """Of a memory map."""
+    """The lines of a memory map."""
     with contextlib.suppress(OSError), open(f"{process}/maps", "rb") as file:
         yield from file
 
 
 def _file_of(line: bytes) -> tuple[bytes, bytes, bytes]:
-    """Its device, its number there, which is 0 if there is none, and its name."""
+    """Device, inode number (0 if there is none) and name of a line."""
     _, _, _, device, what = line.split(b" ", 4)
     inode, _, name = what.partition(b" ")
     return device, inode, name
 
 
 def _may_count(numbers: bytes, counting: _Counting) -> bool:
-    """By its device, as a memory map names it."""
+    """Whether a mapped file may count, by its device number."""
     major, _, minor = numbers.partition(b":")
     device = os.makedev(int(major, 16), int(minor, 16))
     return device in counting.devices or (counting.is_elsewhere(device) and device != _device_of_memory())
@@ -272,7 +272,7 @@ def _may_count(numbers: bytes, counting: _Counting) -> bool:
 
 @cache
 def _device_of_memory() -> int:
-    """Of files in memory that are on no mount of anybody."""
+    """The device of files in memory (memfd) that are on no visible mount."""
     file = os.memfd_create("device")
     try:
         return os.fstat(file).st_dev
@@ -281,7 +281,7 @@ def _device_of_memory() -> int:
 
 
 def _counting(process: str, *, mark: str, device: int, known: dict[str, _Counting], claims: bool) -> _Counting:
-    """Read once for each mount namespace."""
+    """Reads the mounts, once for each mount namespace."""
     space = os.readlink(f"{process}/ns/mnt")
     if space not in known:
         ours: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""From resources to limits. Pure."""
+"""Translates resource limits of a spec to limits for the runtime and the disk. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from sandpool.base.errors import NodeError
 from sandpool.model.quantities import QuantityError, parse
 from sandpool.node.backend import ContainerSpec, Workload, WorkloadSpec
-from sandpool.node.disk.measured import Limits as StorageLimits
+from sandpool.node.disk.usage import Limits as StorageLimits
 from sandpool.node.runtimes.contract import Limits
 from sandpool.node.volumes.spec import EmptyDir
 
@@ -20,7 +20,7 @@ def container_limits(spec: ContainerSpec) -> Limits:
     if unknown:
         raise NodeError(
             "CreateContainerConfigError",
-            f"container {spec.name}: resources.limits: {', '.join(unknown)} cannot be given on this machine; remove them",
+            f"container {spec.name}: resources.limits: {', '.join(unknown)} cannot be provided on this machine; remove them",
         )
     milli = _read(spec, "cpu", lambda text: parse(text).milli)
     return Limits(
@@ -31,7 +31,7 @@ def container_limits(spec: ContainerSpec) -> Limits:
 
 
 def pod_limits(spec: WorkloadSpec, pids: int | None) -> Limits:
-    """What all containers may use together: known only if each of them has a limit. Sidecars run beside the others."""
+    """The limit of the whole pod: only if every container has one. Sidecars count in addition to the others."""
     sidecars = [container for container in spec.init_containers if container.restart_policy == "Always"]
     mains = [_or_none(container) for container in (*spec.containers, *sidecars)]
     inits = [_or_none(container) for container in spec.init_containers if container not in sidecars]
@@ -69,7 +69,7 @@ def _requested(spec: ContainerSpec) -> int:
 
 
 def _or_none(spec: ContainerSpec) -> Limits:
-    """A wrong limit is told where the container is started."""
+    """The limits of a container; an invalid one is reported when the container is started."""
     try:
         return container_limits(spec)
     except NodeError:

@@ -1,4 +1,7 @@
-"""The two ends of pipes and terminals, read and written without blocking the event loop and no faster than the other side."""
+"""Pipes and terminals of processes: reads and writes them without blocking the event loop, and connects them to the streams of a client.
+
+There is back pressure both ways: nothing is read before the other side has taken the chunk before it.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,31 @@ import fcntl
 import os
 import struct
 import termios
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
+
+from sandpool.base import open_files as descriptors
+from sandpool.base.errors import NodeError
+from sandpool.node.backend import Streams
+from sandpool.node.runtimes.contract import Ended, Stdio, Task
 
 CHUNK = 1 << 16
-_AFTER_THE_END = 1 << 20  # the most that a pipe holds: so much may still be of a process that has ended
+_AFTER_THE_END = 1 << 20  # the largest capacity of a pipe: so much output of an ended process may still be in it
 
 
-class Source:
-    """What comes out. Owns its descriptor."""
+class PipeReader:
+    """The reading end. Owns its descriptor."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
         self._fd = fd
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
-        self._left: int | None = None  # how much more is read, once the writer is known to have ended
+        self._left: int | None = None  # bytes that are still read after the writer has ended
 
     async def read(self) -> bytes:
-        """Some bytes; none at the end."""
+        """The next bytes; empty at the end."""
         while True:
             if self._fd < 0 or self._left == 0:
                 return b""
@@ -37,7 +48,7 @@ class Source:
                 await self._readable()
                 continue
             except OSError as error:
-                if error.errno != errno.EIO:  # how a terminal ends
+                if error.errno != errno.EIO:  # EIO: the other side of a terminal has closed it
                     raise
                 return b""
             if self._left is not None:
@@ -45,7 +56,7 @@ class Source:
             return data
 
     def give_up(self) -> None:
-        """Reads what is there and no more: its process has ended, and who else holds the pipe open is not waited for."""
+        """Reads only what is in the pipe now: its process has ended, and background processes may hold the pipe open forever."""
         if self._left is None:
             self._left = _AFTER_THE_END
             self._wake()
@@ -72,8 +83,8 @@ class Source:
             self._waiter.set_result(None)
 
 
-class Drain:
-    """Where something goes in. Owns its descriptor."""
+class PipeWriter:
+    """The writing end. Owns its descriptor."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
@@ -82,7 +93,7 @@ class Drain:
         self._waiter: asyncio.Future[None] | None = None
 
     async def write(self, data: bytes) -> None:
-        """Returns when all of it was taken. BrokenPipeError when nobody will."""
+        """Returns when all data is written. BrokenPipeError if the reader is gone."""
         rest = memoryview(data)
         while rest:
             if self._fd < 0:
@@ -102,7 +113,7 @@ class Drain:
             self._wake()
 
     def resize(self, columns: int, rows: int) -> None:
-        """If it is a terminal. The numbers come from outside."""
+        """Sets the window size of a terminal; does nothing to a pipe. The numbers come from a client and are clamped."""
         size = struct.pack("HHHH", *(min(max(1, number), 0xFFFF) for number in (rows, columns)), 0, 0)
         if self._fd >= 0:
             with contextlib.suppress(OSError):
@@ -124,13 +135,130 @@ class Drain:
 
 
 def pipe() -> tuple[int, int]:
-    """Read and write end. Whoever holds one may open it again by its /proc name, also as another user: many programs write to
-    /dev/stdout by name."""
+    """Read and write end. The mode lets a process of any user reopen its end through /proc: many programs open /dev/stdout by name."""
     ends = os.pipe2(os.O_CLOEXEC)
     os.fchmod(ends[0], 0o666)
     return ends
 
 
-def terminal(fd: int) -> tuple[Source, Drain]:
-    """Both ways of a terminal, each with a descriptor of its own: what one has closed, the other never touches."""
-    return Source(fd), Drain(os.dup(fd))
+def terminal(fd: int) -> tuple[PipeReader, PipeWriter]:
+    """Reader and writer of a terminal, each with its own descriptor, so that either can be closed first."""
+    return PipeReader(fd), PipeWriter(os.dup(fd))
+
+
+class StdioPipes:
+    """The stdio pipes of one process: its ends are closed with `passed` once it has them; ours are handed out by `take`, else closed."""
+
+    def __init__(self, *, stdin: bool) -> None:
+        self._theirs: list[int] = []
+        self._input: int | None = None
+        self._outputs: list[int] = []
+        try:
+            given = [self._make(writes=True) if stdin else None, self._make(writes=False), self._make(writes=False)]
+        except OSError as error:
+            self.close()
+            raise NodeError("OutOfDescriptors", descriptors.limit_message()) from error
+        if any(map(descriptors.scarce, self._theirs)):
+            self.close()
+            raise NodeError("OutOfDescriptors", descriptors.limit_message())
+        self.stdio = Stdio(*given)
+
+    def _make(self, *, writes: bool) -> int:
+        """Makes a pipe and returns the end for the process."""
+        reading, writing = pipe()
+        if writes:
+            self._input = writing
+        else:
+            self._outputs.append(reading)
+        self._theirs.append(reading if writes else writing)
+        return self._theirs[-1]
+
+    def passed(self) -> None:
+        while self._theirs:
+            os.close(self._theirs.pop())
+
+    def take(self) -> tuple[dict[int, PipeReader], PipeWriter | None]:
+        """Stdout and stderr by number, and stdin if there is one."""
+        outputs, self._outputs = self._outputs, []
+        given, self._input = self._input, None
+        sources = {stream: PipeReader(fd) for stream, fd in enumerate(outputs, 1)}
+        return sources, None if given is None else PipeWriter(given)
+
+    def close(self) -> None:
+        self.passed()
+        for fd in (*self._outputs, *([] if self._input is None else [self._input])):
+            os.close(fd)
+        self._outputs, self._input = [], None
+
+
+async def feed(streams: Streams, drain: PipeWriter, *, close: bool) -> None:
+    """Copies a client's input until either side ends. `close`: also closes the process's stdin."""
+    with suppress(BrokenPipeError):
+        while data := await streams.read():
+            await drain.write(data)
+    if close:
+        drain.close()
+
+
+async def follow_size(streams: Streams, screen: PipeWriter) -> None:
+    while True:
+        screen.resize(*await streams.resized())
+
+
+async def copy(source: PipeReader, stream: int, write: Callable[[int, bytes], Awaitable[None]]) -> None:
+    while data := await source.read():
+        await write(stream, data)
+
+
+async def relay_command(task: Task, streams: Streams, ends: StdioPipes | None, linger: float) -> Ended:
+    """Connects client and command until the command has exited and its output was copied. Without pipes, uses its terminal."""
+    loop = asyncio.get_running_loop()
+    if ends is None:
+        assert task.terminal is not None
+        source, drain = terminal(task.terminal)
+        sources = {1: source}
+        beside = [
+            follow_size(streams, drain),
+            feed(streams, drain, close=False),
+        ]  # the initial window size is set before any input
+    else:
+        sources, stdin = ends.take()
+        assert stdin is not None
+        drain = stdin
+        beside = [feed(streams, drain, close=True)]
+    timers: list[asyncio.TimerHandle] = []
+
+    def ended(_: object) -> None:
+        timers.extend(loop.call_later(linger, source.give_up) for source in sources.values())
+
+    task.ended.add_done_callback(ended)
+    try:
+        await run_until_ended(
+            [copy(source, stream, streams.write) for stream, source in sources.items()], beside, task.ended
+        )
+        return task.ended.result()
+    finally:
+        task.ended.remove_done_callback(ended)
+        for timer in timers:
+            timer.cancel()
+        drain.close()
+        for source in sources.values():
+            source.close()
+
+
+async def run_until_ended(
+    work: Sequence[Coroutine[Any, Any, None]],
+    beside: Sequence[Coroutine[Any, Any, None]],
+    ended: asyncio.Future[Ended],
+) -> None:
+    """Runs until all the work is done and the process has exited; then cancels what runs `beside`. The first failure is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            others = [group.create_task(one) for one in beside]
+            tasks = [group.create_task(one) for one in work]
+            await asyncio.wait(tasks)
+            await asyncio.wait([ended])
+            for other in others:
+                other.cancel()
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None

@@ -1,8 +1,7 @@
-"""Open files that are on their way through a socket: sent, not yet received, and so in no process's table of files.
+"""Finds open files in the queues of sockets: sent, not yet received, and so in no process's file table.
 
-A socket's queue can be read without taking anything from it, files included. A queue of connections that nobody has accepted yet
-cannot be looked into, nor can a message without bytes that was looked at before: the kernel's own count of files tells. All of it
-blocks.
+The queue of a socket can be read without removing anything, files included. A queue of connections that nobody has accepted cannot be
+inspected, nor can a message without bytes that was peeked at before; there the kernel's count of files helps. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from collections.abc import Iterator
 _PIDFD_GETFD = 438
 _PIDFD_THREAD = os.O_EXCL  # since Linux 6.9
 _SO_PEEK_OFF = 42
-_DEEPEST = 8  # sockets in the queue of a socket in the queue ...
+_DEEPEST = 8  # nesting of sockets in queues of sockets
 _MOST_MESSAGES = 10_000
-_MOST_FILES = 253  # of one message, by the kernel
+_MOST_FILES = 253  # SCM_MAX_FD of the kernel
 _MESSAGE = 256 * 1024
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def files_on_the_way(task: str, name: str) -> int:
-    """How many files wait in the queue of a socket, by the kernel's own count. `task` is a folder of /proc."""
+def files_in_flight(task: str, name: str) -> int:
+    """How many files wait in the queue of a socket, by the kernel's own count. `task` is a directory of /proc."""
     try:
         with open(f"{task}/fdinfo/{name}") as file:
             return next((int(line.split()[1]) for line in file if line.startswith("scm_fds:")), 0)
@@ -35,7 +34,7 @@ def files_on_the_way(task: str, name: str) -> int:
 
 def queued(tid: int, name: str, *, leader: bool) -> Iterator[int | None]:
     """Copies of the files in the queue of a thread's socket, which are closed when the next is asked for; None for what cannot be
-    looked into. `leader`: the thread is the first of its process."""
+    inspected. `leader`: the thread is the first of its process."""
     sock = _taken(tid, int(name), 0 if leader else _PIDFD_THREAD)
     if sock is None:
         yield None
@@ -57,7 +56,7 @@ def _taken(tid: int, number: int, flags: int) -> socket.socket | None:
 
 
 def _queued(sock: socket.socket, depth: int) -> Iterator[int | None]:
-    there = files_on_the_way("/proc/self", str(sock.fileno()))
+    there = files_in_flight("/proc/self", str(sock.fileno()))
     if not there:
         return
     if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) or depth > _DEEPEST:
@@ -74,7 +73,7 @@ def _queued(sock: socket.socket, depth: int) -> Iterator[int | None]:
             try:
                 while files:
                     yield from _looked_at(files.pop(), depth)
-            finally:  # also when nobody asks for more
+            finally:  # also when the caller stops iterating
                 for file in files:
                     os.close(file)
             if there <= 0:
@@ -97,7 +96,7 @@ def _looked_at(file: int, depth: int) -> Iterator[int | None]:
 
 
 def _peeked(sock: socket.socket) -> list[int] | None:
-    """The files of the next message; None where nothing more can be seen."""
+    """The files of the next message; None if no more can be inspected."""
     flags = socket.MSG_PEEK | socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
     space = socket.CMSG_SPACE(_MOST_FILES * array.array("i").itemsize)
     try:
@@ -110,7 +109,7 @@ def _peeked(sock: socket.socket) -> list[int] | None:
             numbers = array.array("i")
             numbers.frombytes(body[: len(body) - len(body) % numbers.itemsize])
             files += numbers
-    if cut & socket.MSG_CTRUNC:  # this process may not open so many
+    if cut & socket.MSG_CTRUNC:  # out of descriptors in this process
         for file in files:
             os.close(file)
         return None

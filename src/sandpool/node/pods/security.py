@@ -1,6 +1,6 @@
-"""Who a container runs as, and what is refused. Pure; a refusal is a NodeError that says which field and what to do.
+"""Which user a container runs as, and what is refused. Pure; a refusal is a NodeError that names the field and what to do.
 
-Nothing here is ever weakened: a wish that cannot be granted keeps the container from starting.
+Nothing is ever weakened: a request that cannot be met keeps the container from starting.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from sandpool.node.images.image import ImageConfig
 
 REFUSED = "SecurityContextRefused"
 _CONFIG = "CreateContainerConfigError"
-# What an image may count on in an ordinary container; a sandbox need not give more than it can, but asking is no mistake.
+# The default capabilities of containers. A sandbox may grant fewer, but requesting them is not an error.
 _ORDINARY = frozenset(
     (
         "AUDIT_WRITE",
@@ -35,7 +35,9 @@ _ORDINARY = frozenset(
 def check_pod(spec: WorkloadSpec) -> None:
     for field, wanted in (("hostNetwork", spec.host_network), ("hostPID", spec.host_pid), ("hostIPC", spec.host_ipc)):
         if wanted:
-            raise BackendError(REFUSED, f"spec.{field}: sandboxes never share the machine's own; remove the field")
+            raise BackendError(
+                REFUSED, f"spec.{field}: sandboxes never share namespaces of the machine; remove the field"
+            )
 
 
 def check_container(spec: ContainerSpec) -> None:
@@ -48,13 +50,13 @@ def check_container(spec: ContainerSpec) -> None:
     if more:
         raise NodeError(
             _CONFIG,
-            f"container {spec.name}: securityContext.capabilities.add: {', '.join(more)} cannot be given to a sandbox; "
+            f"container {spec.name}: securityContext.capabilities.add: {', '.join(more)} cannot be granted to a sandbox; "
             "remove them",
         )
 
 
 def user(spec: ContainerSpec, pod: PodSecurityContext, config: ImageConfig) -> str:
-    """As in an image: name or number, with a group after a colon. The container's wish goes before the pod's."""
+    """As in an image: name or number, with a group after a colon. The container's field overrides the pod's."""
     context = spec.security_context
     uid = context.run_as_user if context.run_as_user is not None else pod.run_as_user
     gid = context.run_as_group if context.run_as_group is not None else pod.run_as_group
@@ -76,7 +78,7 @@ def _insist_on_non_root(container: str, name: str) -> None:
     if not name.isdigit():
         raise NodeError(
             _CONFIG,
-            f"container {container}: runAsNonRoot is set and the image's user {name!r} is no number, so it cannot be verified; "
+            f"container {container}: runAsNonRoot is set and the image's user {name!r} is not a number, so it cannot be verified; "
             "set securityContext.runAsUser",
         )
 

@@ -1,7 +1,7 @@
-"""A pod as the guard of the disk sees it (Occupant, see disk/port.py): what it uses of its ephemeral storage, and its eviction.
+"""A pod's use of ephemeral storage, and its eviction: the pod as the disk guard sees it (Occupant in disk/usage.py).
 
-As Kubernetes counts it: the writable layers and logs of its containers, and its emptyDirs on disk. Files that have no name any more
-count while somebody holds them open; a volume that is a file system in a file counts what that file takes.
+Counted as Kubernetes does: the writable layers and logs of its containers, and its emptyDirs on disk. Deleted files count while a
+process holds them open; a volume that is a file system in a file counts as that file.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING
 from sandpool.base.clock import Clock
 from sandpool.base.errors import NodeError
 from sandpool.model.metadata import Uid
-from sandpool.node.disk.measured import Limits, Used, nearest
-from sandpool.node.pods.folders import LOGS, MESSAGES
+from sandpool.node.disk.usage import Limits, Used, nearest_limit
+from sandpool.node.pods.directories import LOGS, MESSAGES
 from sandpool.node.pods.hidden import TOO_MANY, hidden, written
 from sandpool.node.pods.limits import storage_limits
 from sandpool.node.runtimes.contract import Sandbox
-from sandpool.node.volumes.images import taken
+from sandpool.node.volumes.loop_image import disk_usage
 from sandpool.node.volumes.spec import Claim, EmptyDir
 
 if TYPE_CHECKING:
     from sandpool.node.pods.pod import Pod
 
 _TRIES, _MOMENT = 3, 0.05  # seconds
-_REST = ""  # the pod's own folder beside those of its containers
+_REST = ""  # the pod's own directory beside those of its containers
 
 
 class PodStorage:
@@ -45,15 +45,15 @@ class PodStorage:
         self.began_empty = pod.workload.was is None
         self._last = Used()
         self._unstopped = False
-        # When it was last measured and stood still: what it used, and what each process had written.
+        # The last measurement while frozen: what the pod used, and what each process had written.
         self._sure: tuple[Used, Mapping[int, int]] = (Used(), {})
 
     async def measure(self, *, thorough: bool) -> Used:
         pod = self._pod
-        if not pod.room.made or self.over:
-            return self._last  # nothing runs that could write
-        sandbox, folder = pod.room.there(), pod.room.folder
-        layers = await pod.threads.run(partial(layer_folders, folder.path, tuple(pod.slots)))
+        if not pod.sandbox.made or self.over:
+            return self._last  # no process that could write
+        sandbox, directory = pod.sandbox.require(), pod.sandbox.directory
+        layers = await pod.threads.run(partial(layer_directories, directory.path, tuple(pod.containers)))
         volumes = self._paths(EmptyDir)
         claims = self._paths(Claim) if thorough else {}
         # Volumes first: a file of theirs that is mounted has a name beside its container's layers, too.
@@ -66,10 +66,10 @@ class PodStorage:
             walk.cancel()
             raise
         sizes = dict(zip(paths, await walk, strict=True))
-        unnamed = await self._hidden(sandbox, folder.path)
+        unnamed = await self._hidden(sandbox, directory.path)
         images = await pod.threads.run(partial(self._images, volumes))
-        besides = await self._hidden_in_claims(sandbox, folder.path) if thorough else 0
-        if self.over:  # by now
+        besides = await self._hidden_in_claims(sandbox, directory.path) if thorough else 0
+        if self.over:  # meanwhile
             return self._last
         self._last = Used(
             {name: sum(sizes[path][0] for path in paths) for name, paths in layers.items()},
@@ -83,18 +83,18 @@ class PodStorage:
         return self._last
 
     async def keep_logs(self) -> None:
-        """Nothing else is left. What limits a pod that runs means nothing for them."""
+        """Only logs are left, and the limits of a running pod do not apply to them."""
         pod, self.over, self.limits = self._pod, True, Limits()
-        logs = await pod.threads.run(partial(log_sizes, pod.room.folder.path / LOGS, tuple(pod.slots)))
+        logs = await pod.threads.run(partial(log_sizes, pod.sandbox.directory.path / LOGS, tuple(pod.containers)))
         self._last = Used(
             {name: size for name, (size, _) in logs.items()}, inodes=sum(found for _, found in logs.values())
         )
 
     async def _outrun(self, sandbox: Sandbox, walk: asyncio.Future[list[tuple[int, int]]]) -> bool:
-        """Whether a pod that does not stop, because it is in the middle of calls that write gigabytes, has written more than it may
-        while others still look at its files: some of these may have neither a name nor be in any table."""
+        """Whether a pod that cannot be frozen, because it is in the middle of system calls that write gigabytes, has written more than it may
+        while its files are still being measured: some of them may have no name and be in no file table."""
         used, before = self._sure
-        slack, allowance = nearest(used, self.limits)
+        slack, allowance = nearest_limit(used, self.limits)
         while slack is not None:
             now = await asyncio.to_thread(written, await sandbox.processes())
             if sum(max(0, size - before.get(pid, 0)) for pid, size in now.items()) > slack + allowance // 2:
@@ -105,45 +105,45 @@ class PodStorage:
             await asyncio.wait({walk}, timeout=_MOMENT)
         return False
 
-    async def _hidden(self, sandbox: Sandbox, folder: Path) -> int:
-        """What cannot be looked into may be gone a moment later: a connection is accepted, a message read. If not, it counts as more
-        than any limit: nobody hides there."""
+    async def _hidden(self, sandbox: Sandbox, directory: Path) -> int:
+        """Retries what cannot be inspected: a moment later the connection may be accepted or the message read. If not, it counts as more
+        than any limit, so that nothing can be hidden there."""
         for again in range(_TRIES):
             if again:
-                with contextlib.suppress(NodeError):  # it is looked at all the same
+                with contextlib.suppress(NodeError):  # it is measured anyway
                     await self.thaw()
                     await self._clock.sleep(_MOMENT)
                     await self.freeze()
-            found = await asyncio.to_thread(hidden, await sandbox.processes(), self.uid, folder)
+            found = await asyncio.to_thread(hidden, await sandbox.processes(), self.uid, directory)
             if found is not None:
                 return found
         return TOO_MANY
 
-    async def _hidden_in_claims(self, sandbox: Sandbox, folder: Path) -> int:
-        """Nobody else would be found to hold it, and others would have to go for it."""
+    async def _hidden_in_claims(self, sandbox: Sandbox, directory: Path) -> int:
+        """Counted here, because otherwise other pods would be evicted for it."""
         pids = await sandbox.processes()
-        return await asyncio.to_thread(partial(hidden, pids, self.uid, folder, claims=True)) or 0
+        return await asyncio.to_thread(partial(hidden, pids, self.uid, directory, claims=True)) or 0
 
     def _paths(self, kind: type[EmptyDir] | type[Claim]) -> Mapping[str, Path]:
-        """Of its volumes of one kind that are on disk."""
-        made = self._pod.room.volumes or {}
+        """The paths of its volumes of one kind on disk."""
+        made = self._pod.sandbox.volumes or {}
         named = [spec.name for spec in self._pod.workload.volumes if isinstance(spec.source, kind)]
         return {name: made[name].path for name in named if name in made and made[name].path is not None}  # type: ignore[misc]
 
     def _images(self, volumes: Mapping[str, Path]) -> dict[str, int]:
         """What those of them take that are file systems of their own: no walk finds what has no name there. Their own tables alone are
         never past a limit. Blocks."""
-        made = self._pod.room.volumes or {}
+        made = self._pod.sandbox.volumes or {}
         found = {}
-        for name, folder in volumes.items():
+        for name, directory in volumes.items():
             if name in made and (image := made[name].image) is not None:
-                with contextlib.suppress(OSError):  # it is just being taken away
-                    size = taken(image, folder)
+                with contextlib.suppress(OSError):  # just being removed
+                    size = disk_usage(image, directory)
                     found[name] = min(size, self.limits.volumes.get(name, size))
         return found
 
     def _size(self, volume: str) -> int:
-        """What a persistent volume was promised to be."""
+        """The requested size of a persistent volume."""
         return self._promised.get(volume, 0)
 
     async def freeze(self) -> None:
@@ -158,25 +158,25 @@ class PodStorage:
         self._pod.evict(message)
 
 
-def layer_folders(folder: Path, containers: tuple[str, ...]) -> dict[str, list[Path]]:
-    """The folders of a pod by container: its writable layers and its logs. What is nobody's counts for the pod. Blocks."""
-    found: dict[str, list[Path]] = {name: [folder / LOGS / name] for name in containers}
-    found[_REST] = [folder / MESSAGES]
+def layer_directories(directory: Path, containers: tuple[str, ...]) -> dict[str, list[Path]]:
+    """The directories of a pod by container: its writable layers and its logs. The rest counts for the pod. Blocks."""
+    found: dict[str, list[Path]] = {name: [directory / LOGS / name] for name in containers}
+    found[_REST] = [directory / MESSAGES]
     try:
-        names = os.listdir(folder / "sandbox")
+        names = os.listdir(directory / "sandbox")
     except OSError:
         names = []
     for name in names:
         owner, _, number = name.rpartition("-")
-        found[owner if number.isdigit() and owner in found else _REST].append(folder / "sandbox" / name)
+        found[owner if number.isdigit() and owner in found else _REST].append(directory / "sandbox" / name)
     return found
 
 
-def log_sizes(folder: Path, containers: tuple[str, ...]) -> dict[str, tuple[int, int]]:
+def log_sizes(directory: Path, containers: tuple[str, ...]) -> dict[str, tuple[int, int]]:
     """The bytes and inodes that the logs of a pod take, by container. Only we write there. Blocks."""
     found = {}
     for name in containers:
-        with contextlib.suppress(FileNotFoundError), os.scandir(folder / name) as entries:
+        with contextlib.suppress(FileNotFoundError), os.scandir(directory / name) as entries:
             sizes = [entry.stat(follow_symlinks=False).st_blocks * 512 for entry in entries]
             found[name] = sum(sizes), len(sizes) + 1
     return found

@@ -1,9 +1,10 @@
-"""The contract between the pods of this machine (node/pods) and what really isolates them.
+"""The contract between node/pods and a runtime that isolates processes. The verbs are those of CRI: run a sandbox, start a container in it,
+exec, port-forward (`dial`), stats, remove (`destroy`).
 
-A runtime knows nothing of pods' phases, images, volumes, logs or addresses: it is given folders, mounts, an argv and open
-files, and gives back processes. All methods run on the event loop's thread and raise NodeError and nothing else. Everything
-that a runtime starts ends with `destroy` of its sandbox, with `close`, or with the death of this process, however that comes:
-what a dead process left behind (cgroups, mounts, folders, sockets) is taken away by the next `open`.
+A runtime knows nothing of phases, images, volumes, logs or addresses: it gets directories, mounts, an argv and open files, and returns
+processes. All methods run on the event loop's thread and raise only NodeError. Everything that a runtime starts ends with `destroy` of its
+sandbox, with `close`, or when this process dies for any reason; the next `open` removes what a dead process left behind (cgroups, mounts,
+directories, sockets).
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from sandpool.model.pod_streams import Command
 from sandpool.node.backend import Probe, Stats
 from sandpool.node.images.image import RootFs
 
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """Of one disk, by its number (254:0): bytes a second, of reading and of writing."""
+    """Bytes per second, for reading and for writing, of one disk, by its device number (254:0)."""
 
     disk: str
     rate: int
@@ -29,7 +31,7 @@ class Bandwidth:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """None: not limited beyond the runtime's own defaults."""
+    """Resource limits. None means that only the runtime's own defaults apply."""
 
     cpu: float | None = None  # cores
     memory: int | None = None  # bytes
@@ -48,37 +50,37 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """`source` is a file or folder of the host; without one, a tmpfs of `size` that all containers of the pod that name the
-    same `volume` share. The target is created if it is missing.
+    """A mount. `source` is a file or directory of the host. Without one, it is a tmpfs of `size`, shared by all containers of the pod that name
+    the same `volume`. The target is created if it is missing.
 
-    The source is a way to look for it, not the thing itself: whoever mounts opens it, once, following no link below `within`, and
-    below it `sub_path`, which may lead through links but not out. What is open then is mounted."""
+    The source is a path, not an open file. The runtime opens it once, without following links below `within`; then it opens `sub_path` below
+    it, which may go through links but not leave the source. It mounts exactly what it has opened."""
 
     target: str
     source: Path | None = None
     volume: str = ""
     size: int | None = None
     read_only: bool = False
-    owner: User | None = None  # what is there should belong to, where the runtime can make it so
+    owner: User | None = None  # of the content, where the runtime can set it
     within: Path | None = (
-        None  # a folder above `source` to which no sandbox can change the way; None: the one it is in, which is ours
+        None  # a directory above `source` whose path no sandbox can change; None: the parent of `source`, which is ours
     )
     sub_path: str = ""  # relative, without `..`
-    make: bool = False  # a sub path that is missing becomes a folder
-    required: bool = True  # False: a runtime that cannot mount leaves it out
+    make: bool = False  # create a missing sub path as a directory
+    required: bool = True  # False: a runtime that cannot mount may leave it out
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxPlan:
-    """One pod. `folder` exists, is empty or left from the same pod, belongs to us, and is removed by the caller after
-    `destroy`; writable layers go there."""
+    """The sandbox of one pod. `directory` is for writable layers. It exists, is empty or left from the same pod, and belongs to us; the caller
+    removes it after `destroy`."""
 
     id: str  # the pod's uid
     hostname: str
-    folder: Path
+    directory: Path
     limits: Limits = Limits()
     egress_port: int = 3128  # a socket listens on this port of the sandbox's loopback
-    tenant: str = ""  # the pod's namespace: what its ended pods leave in use counts for it; empty: for nobody
+    tenant: str = ""  # the pod's namespace, which is charged for resources that its ended pods left in use; empty: nothing is charged
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,31 +90,27 @@ class ContainerPlan:
     rootfs: RootFs
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: str = "/"
-    user: str = ""  # as in an image: name or number, with a group after a colon; looked up inside the root file system
+    user: str = ""  # as in an image config: name or number, optionally with `:group`; looked up in the root file system
     groups: tuple[int, ...] = ()
     read_only: bool = False  # the root file system, but not its mounts
     mounts: tuple[Mount, ...] = ()
     limits: Limits = Limits()
     tty: bool = False
     attempt: int = 0  # each start of the same container has a fresh writable layer
-    served: bool = False  # somebody will `connect`: a runtime that can gets boxd ready
+    served: bool = False  # `connect` will be called, so the runtime may start boxd in advance
 
 
 @dataclass(frozen=True, slots=True)
 class Stdio:
-    """Open files of this process. They are passed on; the caller still owns and closes its own. None: /dev/null."""
+    """Open files that the new process inherits; the caller closes its own copies. None means /dev/null."""
 
     stdin: int | None = None
     stdout: int | None = None
     stderr: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ExecPlan:
-    argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # over the container's
-    cwd: str = ""  # empty: the container's
-    tty: bool = False
+ExecPlan = Command
+"""What `exec` runs: the command that a client sent, unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +119,7 @@ class Ended:
     signal: int = 0
     oom: bool = False
     message: str = ""
-    lost: bool = False  # not its own doing: what holds all sandboxes has ended
+    lost: bool = False  # not caused by this process: the process that all sandboxes depend on has ended
 
 
 class Task(Protocol):
@@ -129,20 +127,20 @@ class Task(Protocol):
 
     @property
     def ended(self) -> asyncio.Future[Ended]:
-        """Never cancelled, never an exception: a lost runtime is an end too, with code 137 and a message."""
+        """How the process ended. Never cancelled and never an exception: if the runtime is lost, it has code 137 and a message."""
         ...
 
     @property
     def terminal(self) -> int | None:
-        """The master of its terminal, if it has one: a file descriptor that the caller owns."""
+        """The master side of its terminal, if it has one. The caller owns the file descriptor."""
         ...
 
     async def signal(self, number: int) -> None:
-        """To the process and its group. Nothing happens if it has ended."""
+        """Sends a signal to the process and its group. Does nothing if it has ended."""
         ...
 
     async def kill(self) -> None:
-        """Ends it and all that it started, as far as the runtime can tell them from others."""
+        """Kills it and all processes that it started, as far as the runtime can identify them."""
         ...
 
 
@@ -150,16 +148,16 @@ class Container(Task, Protocol):
     """The main process of a container; when it ends, everything in the container ends."""
 
     async def exec(self, plan: ExecPlan, stdio: Stdio) -> Task:
-        """NodeError "StartError" if the command cannot be started, with the words that a shell would use."""
+        """Runs a command in the container. NodeError "StartError", with a message like a shell's, if it cannot be started."""
         ...
 
     async def connect(self) -> socket.socket:
-        """A connection to boxd in this container, which is started when it is first asked for. Unsupported where it is not."""
+        """Connects to boxd in this container, which is started on first use. Unsupported if the runtime has no boxd."""
         ...
 
 
 def without(limits: Limits, held: Collection[str]) -> list[str]:
-    """Of the limits that control groups hold, those that are asked for and not held."""
+    """The requested limits that need control groups and are not in `held`, so are not enforced."""
     asked = (("cpu", limits.cpu), ("memory", limits.memory))
     return [name for name, limit in asked if limit is not None and name not in held]
 
@@ -168,16 +166,16 @@ class Sandbox(Protocol):
     """What the containers of a pod share: network, hostname, ipc, limits."""
 
     def take_egress(self) -> socket.socket | None:
-        """Once: the socket that listens inside on `egress_port`. None where the runtime has no such thing."""
+        """The socket that listens inside the sandbox on `egress_port`. Call it once. None if the runtime has none."""
         ...
 
     async def start(self, plan: ContainerPlan, stdio: Stdio) -> Container:
-        """Returns when the command runs. NodeError if it cannot be started; nothing of it is left then. "StartError": because
-        of the command itself. "SandboxGone": the whole sandbox is lost; it is to be destroyed and made anew."""
+        """Starts a container; returns when its command runs. NodeError if it cannot be started; nothing of it is left then. Reason "StartError":
+        the command itself is at fault. "SandboxGone": the whole sandbox is lost, and must be destroyed and created again."""
         ...
 
     async def dial(self, port: int) -> socket.socket:
-        """A connected, non-blocking socket to that port of the sandbox's loopback. NodeError "ConnectionRefused"."""
+        """Connects to a port on the sandbox's loopback; returns a non-blocking socket. NodeError "ConnectionRefused" if nothing listens."""
         ...
 
     async def pause(self) -> None: ...
@@ -185,38 +183,38 @@ class Sandbox(Protocol):
     async def resume(self) -> None: ...
 
     async def freeze(self) -> None:
-        """Stops all processes for a moment. Unlike after `pause`, what is asked of it meanwhile waits. May be repeated."""
+        """Stops all processes for a short time. Unlike with `pause`, other calls wait until `thaw`. May be repeated."""
         ...
 
     async def thaw(self) -> None:
-        """The opposite; one that is paused stays so."""
+        """Ends `freeze`. A paused sandbox stays paused."""
         ...
 
-    async def measure(self, folders: Sequence[Path]) -> list[tuple[int, int]]:
-        """Bytes on disk and inodes below each of these folders of the machine, whoever the files belong to. One too deep to be
-        measured counts as more than any limit. Inodes may be 0 where nobody counts them."""
+    async def measure(self, directories: Sequence[Path]) -> list[tuple[int, int]]:
+        """Bytes on disk and inodes below each of these directories, whoever owns the files. A tree too deep to measure counts as more than any
+        limit. Inodes may be 0 if the runtime does not count them."""
         ...
 
     async def processes(self) -> Collection[int]:
-        """The numbers, on the machine, of all that runs in it, as far as they can be known."""
+        """The host pids of all processes in the sandbox, as far as they are known."""
         ...
 
     async def stats(self) -> Stats: ...
 
     async def destroy(self) -> None:
-        """Ends everything in it and takes away everything of it. May be repeated; NodeError if something could not be
-        taken away, and then it may be tried again."""
+        """Kills all its processes and removes everything of it. May be repeated. NodeError if something could not be removed; call it again
+        then."""
         ...
 
 
 class Runtime(Protocol):
     @property
     def name(self) -> str:
-        """As in `--backend` and RuntimeClass."""
+        """The name, as in `--backend` and RuntimeClass."""
         ...
 
     async def probe(self) -> Probe:
-        """Really runs something and looks what is enforced. May be called at any time."""
+        """Runs a test sandbox to find out what works and what is enforced. May be called at any time."""
         ...
 
     async def open(self) -> None: ...
@@ -226,5 +224,5 @@ class Runtime(Protocol):
     async def create(self, plan: SandboxPlan) -> Sandbox: ...
 
     def unheld(self, limits: Limits) -> str:
-        """Which of these limits of a pod this machine does not hold, and what holds instead; empty: all are held."""
+        """A note about which of these limits this machine does not enforce, and what applies instead. Empty if all are enforced."""
         ...

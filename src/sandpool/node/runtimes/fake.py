@@ -1,8 +1,12 @@
-"""A backend that runs nothing: pods take their time, get an address and become ready, but no process starts.
+"""A backend that starts no process: pods take some time, get an address and become ready. Used by the simulation, by fake nodes in real
+clusters, and by `--backend fake`.
 
-Behaviour is data: every delay and failure is drawn from the seed, the pod's uid and the attempt, so a run does not depend on
-the order of events, and the same uids give the same run. Annotations make one pod behave differently, for tests. Nothing
-survives the process; a pod that ran before (`Workload.was`) is brought back as it was, at once.
+Every delay and failure is derived from the seed, the pod's uid and the attempt, so a run does not depend on the order of events, and the
+same uids give the same run. Annotations make a single pod behave differently, for tests. Nothing survives the process; a pod that ran before
+(`Workload.was`) is restored at once as it was.
+
+It implements the whole backend contract instead of being a Runtime below node/pods: a pod here costs a timer or two and no task, and
+readiness, restoration and delays belong to the pod, which a Runtime knows nothing of.
 """
 
 from __future__ import annotations
@@ -21,10 +25,10 @@ from sandpool.node.backend import (
     BackendError,
     Changed,
     Command,
+    ContainerStatus,
     Exit,
+    PodStatus,
     Probe,
-    Running,
-    RunningContainer,
     Started,
     Stats,
     Streams,
@@ -33,50 +37,53 @@ from sandpool.node.backend import (
     Waiting,
     Workload,
 )
-from sandpool.node.network.addresses import Addresses
+from sandpool.node.network.addresses import AddressPool
 from sandpool.node.volumes.spec import VolumeSpec
 
 NEVER_READY = "hollow.sandpool.dev/never-ready"
 """`true`: the pod starts and never becomes ready."""
 EXIT_AFTER = "hollow.sandpool.dev/exit-after"
-"""Seconds: each container ends so long after its start, with EXIT_CODE."""
+"""Seconds after its start at which each container exits, with EXIT_CODE."""
 EXIT_CODE = "hollow.sandpool.dev/exit-code"
 INIT_FAILURES = "hollow.sandpool.dev/init-failures"
-"""How often the first init container fails before it succeeds."""
+"""How many times the first init container fails before it succeeds."""
 START_ERROR = "hollow.sandpool.dev/start-error"
-"""A reason: the pod cannot be started at all."""
+"""The pod fails to start with this reason."""
 _CREATING, _INITIALIZING = Waiting(), Waiting("PodInitializing")
 
 
 @dataclass(frozen=True, slots=True)
-class HollowOptions:
-    """Ranges in seconds, from which each pod draws."""
+class FakeOptions:
+    """Ranges in seconds from which the delays of each pod are drawn."""
 
     seed: int = 0
-    start: tuple[float, float] = (0.005, 0.05)  # from the order until the containers run
-    ready: tuple[float, float] = (0.005, 0.05)  # from there until they are ready
-    stop: tuple[float, float] = (0.001, 0.02)  # from the order until nothing is left; never longer than the grace
-    failure_rate: float = 0.0  # how many starts end with exit code 1 instead of becoming ready
+    start: tuple[float, float] = (0.005, 0.05)  # from `start_pod` until the containers run
+    ready: tuple[float, float] = (0.005, 0.05)  # from then until they are ready
+    stop: tuple[float, float] = (
+        0.001,
+        0.02,
+    )  # from `stop_pod` until nothing is left; never longer than the grace period
+    failure_rate: float = 0.0  # the share of starts that exit with code 1 instead of becoming ready
     network: str = "10.200.0.0/16"
 
 
 @dataclass(slots=True)
 class _Pod:
     workload: Workload
-    seen: Running
-    timers: dict[str, Timer] = field(default_factory=dict)  # by what it is about: a container, or "" for the pod
+    seen: PodStatus
+    timers: dict[str, Timer] = field(default_factory=dict)  # by container, or "" for the pod
     ends_at: float = float("inf")  # monotonic, when stopping
 
 
-class HollowBackend:
+class FakeBackend:
     name = "hollow"
     revives = True  # there is no process to lose
 
-    def __init__(self, clock: Clock, options: HollowOptions = HollowOptions()) -> None:
+    def __init__(self, clock: Clock, options: FakeOptions = FakeOptions()) -> None:
         self._clock = clock
         self._options = options
         self._pods: dict[Uid, _Pod] = {}
-        self._addresses = Addresses(options.network)
+        self._addresses = AddressPool(options.network)
         self._changed: Changed = _nobody
 
     async def probe(self) -> Probe:
@@ -90,39 +97,39 @@ class HollowBackend:
         for uid in list(self._pods):
             self._remove(uid)
 
-    def look(self, uid: Uid) -> Running | None:
+    def pod_status(self, uid: Uid) -> PodStatus | None:
         pod = self._pods.get(uid)
         return None if pod is None else pod.seen
 
-    def running(self) -> Collection[Running]:
+    def list_pods(self) -> Collection[PodStatus]:
         return [pod.seen for pod in self._pods.values()]
 
-    async def start(self, workload: Workload) -> None:
+    async def start_pod(self, workload: Workload) -> None:
         if workload.uid in self._pods:
             return
         reason = workload.annotations.get(START_ERROR)
         if reason:
             raise BackendError(reason, f"pod {workload.key} asks for this failure by its annotation {START_ERROR}")
-        workload = replace(workload, env={}, volumes=(), credentials=())  # nothing runs that could need them
+        workload = replace(workload, env={}, volumes=(), credentials=())  # no process needs them
         was = workload.was
         if was is not None:
             back = replace(was, address=self._addresses.take(was.address), stopping=False)
             self._pods[workload.uid] = pod = _Pod(workload, back)
             for container in back.containers:
-                self._go_on(pod, container)
+                self._schedule_next(pod, container)
             self._changed(workload.uid)
             return
-        seen = Running(
+        seen = PodStatus(
             workload.uid,
             workload.key,
-            init=tuple([RunningContainer(c.name, _INITIALIZING) for c in workload.spec.init_containers]),
-            containers=tuple([RunningContainer(c.name, _CREATING) for c in workload.spec.containers]),
+            init=tuple([ContainerStatus(c.name, _INITIALIZING) for c in workload.spec.init_containers]),
+            containers=tuple([ContainerStatus(c.name, _CREATING) for c in workload.spec.containers]),
         )
         self._pods[workload.uid] = pod = _Pod(workload, seen)
         self._later(pod, "", self._draw(workload.uid, "start", self._options.start), lambda: self._begin(pod))
         self._changed(workload.uid)
 
-    async def restart(self, uid: Uid, container: str) -> None:
+    async def restart_container(self, uid: Uid, container: str) -> None:
         pod = self._known(uid)
         ended = self._container(pod, container)
         if not isinstance(ended.state, Exit) or pod.seen.stopping or pod.seen.reclaimed:
@@ -131,11 +138,11 @@ class HollowBackend:
         again = replace(ended, state=begun, restarts=ended.restarts + 1, last=ended.state)
         self._put(pod, self._named(pod, again))
         if all(init.name != container for init in pod.seen.init):
-            self._go_on(pod, again)
+            self._schedule_next(pod, again)
         elif not self._sidecar(pod, container):
             self._later(pod, "", self._draw(uid, "start", self._options.start), lambda: self._begin(pod))
 
-    async def end(self, uid: Uid, container: str, grace: float) -> None:
+    async def stop_container(self, uid: Uid, container: str, grace: float) -> None:
         pod = self._known(uid)
         running = self._container(pod, container)
         if isinstance(running.state, Started) and not pod.seen.stopping:
@@ -145,7 +152,7 @@ class HollowBackend:
     async def reclaim(self, workload: Workload) -> None:
         pod = self._pods.get(workload.uid)
         if pod is None:
-            known = workload.was or Running(workload.uid, workload.key)
+            known = workload.was or PodStatus(workload.uid, workload.key)
             self._pods[workload.uid] = _Pod(workload, replace(known, address="", reclaimed=True))
             self._changed(workload.uid)
         elif not pod.seen.stopping and not pod.seen.reclaimed:
@@ -153,17 +160,17 @@ class HollowBackend:
             self._addresses.give_back(pod.seen.address)
             self._put(pod, replace(self._ended(pod.seen), address="", paused=False, reclaimed=True))
 
-    def _ended(self, seen: Running) -> Running:
-        """What still ran is killed."""
+    def _ended(self, seen: PodStatus) -> PodStatus:
+        """The status after running containers were killed."""
 
-        def killed(one: RunningContainer) -> RunningContainer:
+        def killed(one: ContainerStatus) -> ContainerStatus:
             if not isinstance(one.state, Started):
                 return one
             return replace(one, state=Exit(137, self._clock.now(), one.state.at, signal=9))
 
         return replace(seen, init=tuple(map(killed, seen.init)), containers=tuple(map(killed, seen.containers)))
 
-    async def stop(self, uid: Uid, grace: float) -> None:
+    async def stop_pod(self, uid: Uid, grace: float) -> None:
         pod = self._pods.get(uid)
         if pod is None:
             return
@@ -204,7 +211,7 @@ class HollowBackend:
         return None  # there is no network
 
     async def refresh(self, uid: Uid, volumes: Sequence[VolumeSpec]) -> None:
-        return None  # nor are there files
+        return None  # there are no files
 
     async def logs(
         self,
@@ -227,10 +234,10 @@ class HollowBackend:
         self._known(uid)
         return Stats()
 
-    # Steps, each at its drawn moment
+    # Timed steps
 
     def _begin(self, pod: _Pod) -> None:
-        """All init containers run, and then, unless one fails, all containers start."""
+        """Runs all init containers and then, unless one fails, starts all containers."""
         now = self._clock.now()
         ended = self._initialize(pod, now) if pod.seen.init else ()
         if any(isinstance(c.state, Exit) and c.state.code for c in ended):
@@ -247,11 +254,11 @@ class HollowBackend:
         started = tuple([replace(c, state=state, id=f"hollow://{uid}/{c.name}") for c in pod.seen.containers])
         self._put(pod, replace(pod.seen, address=address, init=ended, containers=started))
         for container in started:
-            self._go_on(pod, container)
+            self._schedule_next(pod, container)
 
-    def _initialize(self, pod: _Pod, now: datetime) -> tuple[RunningContainer, ...]:
-        """The init containers after a run; sidecars stay. The first failure leaves those behind it waiting."""
-        found: list[RunningContainer] = []
+    def _initialize(self, pod: _Pod, now: datetime) -> tuple[ContainerStatus, ...]:
+        """The init containers after a run; sidecars keep running. After a failure, the following ones stay waiting."""
+        found: list[ContainerStatus] = []
         for index, init in enumerate(pod.seen.init):
             state: Started | Exit = Exit(0, now, now)
             if self._sidecar(pod, init.name):
@@ -264,15 +271,15 @@ class HollowBackend:
         return tuple(found)
 
     def _sidecar(self, pod: _Pod, name: str) -> bool:
-        return any(c.name == name and c.restart_policy == "Always" for c in pod.workload.spec.init_containers)
+        return any(c.name == name and c.sidecar for c in pod.workload.spec.init_containers)
 
     def _terminated(self, pod: _Pod, name: str) -> None:
         state = self._container(pod, name).state
         if isinstance(state, Started):
             self._become(pod, name, Exit(143, self._clock.now(), state.at, signal=15))
 
-    def _go_on(self, pod: _Pod, container: RunningContainer) -> None:
-        """Arranges what comes next for a container that runs."""
+    def _schedule_next(self, pod: _Pod, container: ContainerStatus) -> None:
+        """Schedules what happens next to a running container."""
         state, notes = container.state, pod.workload.annotations
         if not isinstance(state, Started):
             return
@@ -295,7 +302,7 @@ class HollowBackend:
             )
 
     def _step(
-        self, pod: _Pod, container: RunningContainer, what: str, state: Callable[[datetime], Started | Exit]
+        self, pod: _Pod, container: ContainerStatus, what: str, state: Callable[[datetime], Started | Exit]
     ) -> None:
         delay = self._draw(pod.seen.uid, what, self._options.ready)
         self._later(pod, container.name, delay, lambda: self._become(pod, container.name, state(self._clock.now())))
@@ -317,21 +324,21 @@ class HollowBackend:
             raise UnknownPod(uid)
         return pod
 
-    def _container(self, pod: _Pod, name: str) -> RunningContainer:
+    def _container(self, pod: _Pod, name: str) -> ContainerStatus:
         seen = pod.seen
         for container in (*seen.containers, *seen.init) if seen.init else seen.containers:
             if container.name == name:
                 return container
         raise UnknownPod(pod.seen.uid, name)
 
-    def _named(self, pod: _Pod, container: RunningContainer) -> Running:
-        """The pod with this one of its containers replaced."""
+    def _named(self, pod: _Pod, container: ContainerStatus) -> PodStatus:
+        """The pod's status with this container replaced."""
         name, seen = container.name, pod.seen
         init = tuple([container if c.name == name else c for c in seen.init])
         containers = tuple([container if c.name == name else c for c in seen.containers])
         return replace(seen, init=init, containers=containers)
 
-    def _put(self, pod: _Pod, seen: Running) -> None:
+    def _put(self, pod: _Pod, seen: PodStatus) -> None:
         if seen != pod.seen:
             pod.seen = seen
             self._changed(seen.uid)
@@ -357,7 +364,7 @@ class HollowBackend:
         pod.timers[about] = self._clock.call_later(max(0.0, seconds), due)
 
     def _chance(self, uid: Uid, what: str) -> float:
-        """From 0 to 1, the same for the same words."""
+        """A pseudo-random number from 0 to 1, always the same for the same arguments."""
         words = f"{self._options.seed}/{uid}/{what}".encode()
         return int.from_bytes(blake2b(words, digest_size=6).digest(), "big") / 2**48
 
@@ -367,7 +374,7 @@ class HollowBackend:
 
 
 def _number(text: str | None) -> float | None:
-    """What an annotation says, if it says a number."""
+    """The number in an annotation, if it is one."""
     try:
         number = float(text or "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Folders and files that pods mount: made, filled, kept, measured and removed.
+"""Volumes that pods mount: created, filled, kept, measured and removed.
 
-What may live here: turning a volume's description into a path on this machine. Mounting it is the backends'.
+What may live here: turning a volume's specification into a path on this machine. The runtimes mount it.
 """

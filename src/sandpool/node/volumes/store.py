@@ -1,6 +1,7 @@
-"""The volumes of this machine's pods (Volumes, see port.py). Everything that touches the disk runs in threads of its own.
+"""The volumes of this machine's pods: implements `Volumes` (spec.py). Everything that touches the disk runs in a separate thread pool.
 
-What concerns one pod, or one claim, happens in the order in which it was asked for, and to its end even if the asker is gone.
+Operations on one pod, or one claim, run in the order of the calls, and to their end even if the caller is cancelled. Namespaces take turns
+for the threads, and none gets all of them: removing or writing thousands of files delays only pods of the same namespace.
 """
 
 from __future__ import annotations
@@ -10,158 +11,165 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from sandpool.base.errors import NodeError
+from sandpool.base.offload import FairThreads
 from sandpool.node.volumes import kinds
-from sandpool.node.volumes.folders import private
-from sandpool.node.volumes.memory import candidates, memory_folder
-from sandpool.node.volumes.names import folder_name, usable
-from sandpool.node.volumes.options import VolumeOptions
-from sandpool.node.volumes.removal import Trash, empty
-from sandpool.node.volumes.spec import Claim, Content, Volume, VolumeSpec
+from sandpool.node.volumes.directories import candidates, directory_name, make_private, memory_directory, usable
+from sandpool.node.volumes.spec import Claim, Content, Volume, VolumeOptions, VolumeSpec
+from sandpool.node.volumes.trash import Steps, Trash, empty
 from sandpool.telemetry.log import logger
 
 log = logger(__name__)
 T = TypeVar("T")
 P = ParamSpec("P")
-_THREADS = 4
-_STEPS = 200  # files removed before others have their turn
+_THREADS = 5  # of which one namespace has at most four
+_STEPS = 200  # files removed in one turn
 _TRASH = ".trash"
+_NOBODYS = ""  # the tenant of claims without an object and of leftovers of earlier processes
 
 
 class VolumeStore:
-    """`folder` is ours alone; it is made if it is not there, and must be the same after a restart."""
+    """`directory` is private to this store, created if missing, and must be the same after a restart."""
 
-    def __init__(self, folder: Path, options: VolumeOptions = VolumeOptions()) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path, options: VolumeOptions = VolumeOptions()) -> None:
+        self._directory = directory
         self._options = options
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sandpool-volumes")
-        places = options.memory if options.memory is not None else candidates(os.environ)
-        self._places = kinds.Places(folder / "pods", folder / "claims", memory_folder(places, folder))
+        self._threads = FairThreads("sandpool-volumes", _THREADS)
+        roots = options.memory if options.memory is not None else candidates(os.environ)
+        self._roots = kinds.VolumeRoots(directory / "pods", directory / "claims", memory_directory(roots, directory))
         self._made: dict[str, dict[str, Volume]] = {}
         self._groups: dict[str, int | None] = {}
+        self._tenants: dict[str, str] = {}  # by pod uid; unknown for volumes of an earlier process
         self._reaping: asyncio.Task[None] | None = None
-        self._last: dict[str, asyncio.Task[Any]] = {}  # by pod or claim: what was asked for last
+        self._last: dict[str, asyncio.Task[Any]] = {}  # by pod or claim: its latest operation
 
-    async def make(self, uid: str, specs: Sequence[VolumeSpec], *, group: int | None = None) -> Mapping[str, Volume]:
-        pod = folder_name(uid, "the uid of a pod")
-        return await self._in_turn(pod, lambda: self._make(pod, specs, group)) if specs else {}
+    async def make(
+        self, uid: str, specs: Sequence[VolumeSpec], *, group: int | None = None, tenant: str = ""
+    ) -> Mapping[str, Volume]:
+        pod = directory_name(uid, "the uid of a pod")
+        return await self._serialized(pod, lambda: self._make(pod, specs, group, tenant)) if specs else {}
 
     async def refresh(self, uid: str, specs: Sequence[VolumeSpec]) -> None:
         if uid in self._made:
-            await self._in_turn(uid, lambda: self._refresh(uid, specs))
+            await self._serialized(uid, lambda: self._refresh(uid, specs))
 
     async def remove(self, uid: str) -> None:
-        pod = folder_name(uid, "the uid of a pod")
-        await self._in_turn(pod, lambda: self._remove(pod))
+        pod = directory_name(uid, "the uid of a pod")
+        await self._serialized(pod, lambda: self._remove(pod))
 
     async def remove_claim(self, uid: str) -> None:
-        claim = folder_name(uid, "the uid of a claim")
-        await self._in_turn(f"claim {claim}", lambda: self._take_away(self._places.claims / claim))
+        claim = directory_name(uid, "the uid of a claim")
+        await self._serialized(f"claim {claim}", lambda: self._remove_directory(_NOBODYS, self._roots.claims / claim))
 
     async def claims(self) -> Collection[str]:
-        """The uids of the claims that have a folder here."""
-        return await self._run(_names, self._places.claims)
+        """The uids of the claims that have a directory here."""
+        return await self._run(_NOBODYS, _names, self._roots.claims)
 
     async def reap(self, pods: Collection[str], claims: Collection[str] | None = None) -> None:
-        """Moved away at once, and emptied beside everything else: there may be millions of files."""
-        roots = [root for root in (self._places.pods, self._places.memory) if root is not None]
-        stale = [root / uid for root in roots for uid in set(await self._run(_names, root)) - set(pods)]
+        """Moves directories away at once and deletes them in the background: there may be millions of files."""
+        roots = [root for root in (self._roots.pods, self._roots.memory) if root is not None]
+        stale = [root / uid for root in roots for uid in set(await self._run(_NOBODYS, _names, root)) - set(pods)]
         if claims is not None:
-            found = set(await self._run(_names, self._places.claims))
-            stale += [self._places.claims / uid for uid in found - set(claims)]
-        for folder in stale:
-            await self._run(self._move_away, folder)
-        trash = [Trash(root / _TRASH) for root in (*roots, self._places.claims)]
-        left = [folder for each in trash for folder in await self._run(each.left)]
+            found = set(await self._run(_NOBODYS, _names, self._roots.claims))
+            stale += [self._roots.claims / uid for uid in found - set(claims)]
+        for directory in stale:
+            await self._run(_NOBODYS, self._move_away, directory)
+        trash = [Trash(root / _TRASH) for root in (*roots, self._roots.claims)]
+        leftovers = [directory for each in trash for directory in await self._run(_NOBODYS, each.leftovers)]
         await self._stop_reaping()
-        self._reaping = asyncio.create_task(self._empty_all(left))
+        self._reaping = asyncio.create_task(self._empty_all(leftovers))
 
     async def _stop_reaping(self) -> None:
         if self._reaping is not None:
             self._reaping.cancel()
             await asyncio.gather(self._reaping, return_exceptions=True)
 
-    async def _empty_all(self, folders: Sequence[Path]) -> None:
-        for folder in folders:
+    async def _empty_all(self, directories: Sequence[Path]) -> None:
+        for directory in directories:
             try:
-                await self._emptied(folder)
+                await self._empty(_NOBODYS, directory)
             except NodeError as error:
                 log.warning("what was moved away is not removed; the next start tries again", cause=str(error))
 
     async def close(self) -> None:
-        await self._stop_reaping()  # the next start goes on with it
+        await self._stop_reaping()  # the next start resumes it
         await asyncio.gather(*self._last.values(), return_exceptions=True)
         try:
-            await self._let_go()
+            await self._release_all()
         except NodeError as error:
-            log.warning("volumes are not let go of", cause=str(error))
-        self._threads.shutdown(wait=True)
+            log.warning("volumes could not be released", cause=str(error))
+        self._threads.close()
 
-    async def _let_go(self) -> None:
-        """Nothing stays mounted, and nothing in memory: the API has it, and `make` writes it again."""
-        memory = self._places.memory
+    async def _release_all(self) -> None:
+        """Unmounts everything and removes secrets from memory. The API still has them, and `make` writes them again."""
+        memory = self._roots.memory
         if memory is not None:
-            for uid in await self._run(_names, memory):
-                await self._take_away(memory / uid)
-            await self._run(_tidy, memory)
-        await self._run(self._unmount_all)
+            for uid in await self._run(_NOBODYS, _names, memory):
+                await self._remove_directory(_NOBODYS, memory / uid)
+            await self._run(_NOBODYS, _tidy, memory)
+        await self._run(_NOBODYS, self._unmount_all)
 
     def _unmount_all(self) -> None:
-        pods = self._places.pods
+        pods = self._roots.pods
         volumes = [pods / uid / name for uid in _names(pods) for name in _names(pods / uid)]
-        for folder in (*volumes, *(self._places.claims / uid for uid in _names(self._places.claims))):
-            kinds.unmade(folder, forever=False)
+        for directory in (*volumes, *(self._roots.claims / uid for uid in _names(self._roots.claims))):
+            kinds.detach_volume(directory, forever=False)
 
-    async def _make(self, uid: str, specs: Sequence[VolumeSpec], group: int | None) -> Mapping[str, Volume]:
+    async def _make(
+        self, uid: str, specs: Sequence[VolumeSpec], group: int | None, tenant: str
+    ) -> Mapping[str, Volume]:
         for spec in specs:
-            if isinstance(spec.source, Claim):  # one that is just being removed must be gone first
+            if isinstance(spec.source, Claim):  # if it is being removed, wait for that
                 await self._settled(f"claim {spec.source.uid}")
-        self._groups[uid] = group
-        volumes = await self._run(self._make_all, uid, specs, group)
+        self._groups[uid], self._tenants[uid] = group, tenant
+        volumes = await self._run(tenant, self._make_all, uid, specs, group)
         self._made.setdefault(uid, {}).update(volumes)
         return volumes
 
     async def _refresh(self, uid: str, specs: Sequence[VolumeSpec]) -> None:
-        """In its turn the pod may be gone, and then nothing of it must come back."""
+        """Updates content volumes that still exist: when this runs the pod may be gone, and then nothing may be created."""
         known = self._made.get(uid, {})
         contents = [spec for spec in specs if isinstance(spec.source, Content) and spec.name in known]
         if contents:
-            await self._run(self._make_all, uid, contents, self._groups.get(uid))
+            await self._run(self._tenant(uid), self._make_all, uid, contents, self._groups.get(uid))
 
     def _make_all(self, uid: str, specs: Sequence[VolumeSpec], group: int | None) -> dict[str, Volume]:
         secret = any(isinstance(spec.source, Content) and spec.source.secret for spec in specs)
-        memory = self._places.memory if secret else None
-        for folder in (self._folder, self._places.pods, self._places.pods / uid, self._places.claims):
-            private(folder)
-        for folder in (memory, memory / uid) if memory is not None else ():
-            private(folder)
-        return {spec.name: kinds.made(self._places, self._options, uid, spec, group) for spec in specs}
+        memory = self._roots.memory if secret else None
+        for directory in (self._directory, self._roots.pods, self._roots.pods / uid, self._roots.claims):
+            make_private(directory)
+        for directory in (memory, memory / uid) if memory is not None else ():
+            make_private(directory)
+        return {spec.name: kinds.make_volume(self._roots, self._options, uid, spec, group) for spec in specs}
 
     async def _remove(self, uid: str) -> None:
-        for folder in self._places.of_pod(uid):
-            await self._take_away(folder)
+        for directory in self._roots.of_pod(uid):
+            await self._remove_directory(self._tenant(uid), directory)
         self._made.pop(uid, None)
         self._groups.pop(uid, None)
+        self._tenants.pop(uid, None)
 
-    async def _take_away(self, folder: Path) -> None:
-        """A pod's folder, or a claim's: at once out of sight, and then bit by bit."""
-        moved = await self._run(self._move_away, folder)
+    def _tenant(self, uid: str) -> str:
+        return self._tenants.get(uid, _NOBODYS)
+
+    async def _remove_directory(self, tenant: str, directory: Path) -> None:
+        """Moves the directory of a pod or a claim to the trash at once, then deletes it in small steps."""
+        moved = await self._run(tenant, self._move_away, directory)
         if moved is not None:
-            await self._emptied(moved)
+            await self._empty(tenant, moved)
 
-    def _move_away(self, folder: Path) -> Path | None:
-        claim = folder.parent == self._places.claims
-        for volume in (folder,) if claim else (folder / name for name in _names(folder)):
-            kinds.unmade(volume, forever=True)
-        return Trash(folder.parent / _TRASH).take(folder)
+    def _move_away(self, directory: Path) -> Path | None:
+        claim = directory.parent == self._roots.claims
+        for volume in (directory,) if claim else (directory / name for name in _names(directory)):
+            kinds.detach_volume(volume, forever=True)
+        return Trash(directory.parent / _TRASH).take(directory)
 
-    async def _emptied(self, folder: Path) -> None:
-        while not await self._run(empty, folder, Steps(_STEPS)):
+    async def _empty(self, tenant: str, directory: Path) -> None:
+        while not await self._run(tenant, empty, directory, Steps(_STEPS)):
             pass
 
     async def _settled(self, key: str) -> None:
@@ -169,8 +177,8 @@ class VolumeStore:
         if last is not None:
             await asyncio.wait({last})
 
-    async def _in_turn(self, key: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """After what was asked for the same key before, whatever became of that."""
+    async def _serialized(self, key: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Runs `work` after all earlier operations on the same key, whether they succeeded or not."""
         before = self._last.get(key)
 
         async def turn() -> T:
@@ -184,31 +192,20 @@ class VolumeStore:
         try:
             return await asyncio.shield(task)
         finally:
-            del task  # else a failure and this frame hold each other, and what was to be written with them
+            del task  # else a failure's traceback and this frame keep each other, and the content to write, alive
 
     def _forget(self, key: str, done: asyncio.Task[Any]) -> None:
         if self._last.get(key) is done:
             del self._last[key]
         if not done.cancelled():
-            done.exception()  # looked at, also when whoever asked is gone
+            done.exception()  # marks it as retrieved, in case the caller was cancelled
 
-    async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """In a thread. What the machine says becomes a NodeError."""
+    async def _run(self, tenant: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs `work` in a thread. An OSError becomes a NodeError."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **kwargs))
+            return await self._threads.run(tenant, partial(work, *args, **kwargs))
         except OSError as error:
             raise failed(error) from error
-
-
-class Steps:
-    """Enough after so many questions."""
-
-    def __init__(self, number: int) -> None:
-        self._left = number
-
-    def __call__(self) -> bool:
-        self._left -= 1
-        return self._left < 0
 
 
 def failed(error: OSError) -> NodeError:
@@ -219,14 +216,14 @@ def failed(error: OSError) -> NodeError:
 
 
 def _tidy(memory: Path) -> None:
-    for folder in (memory / _TRASH, memory):
+    for directory in (memory / _TRASH, memory):
         with contextlib.suppress(FileNotFoundError):
-            folder.rmdir()
+            directory.rmdir()
 
 
-def _names(folder: Path) -> list[str]:
-    """The pods, claims or volumes in a folder of ours; nothing else that is there is ours to touch."""
+def _names(directory: Path) -> list[str]:
+    """The names of pods, claims or volumes in one of our directories. Everything else there is left alone."""
     try:
-        return [name for name in os.listdir(folder) if usable(name)]
+        return [name for name in os.listdir(directory) if usable(name)]
     except (FileNotFoundError, NotADirectoryError):
         return []

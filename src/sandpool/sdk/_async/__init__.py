@@ -1,4 +1,4 @@
-"""The source of the SDK. _sync/ is generated from it: edit here, then run tools/unasync.py.
+"""The source of the SDK: what the client does, written with await. _sync/ is generated from it by tools/unasync.py, so edit here.
 
-What may live here: what the client does, written with await. transport.py holds all that is different without it.
+Only transport.py and sync_primitives.py may know the difference between the two; they exist by hand in both.
 """

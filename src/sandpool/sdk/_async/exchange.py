@@ -1,7 +1,7 @@
 """One request and its answer on one connection, in HTTP/1.1.
 
-The answer may begin while the request is still being sent: then sending stops and the answer counts. A body of known length
-is read past the parser, as many bytes as there are; other framings go through h11. The connection can be used again only
+If the answer begins while the request is still being sent, sending stops. A body of known length is read without the parser;
+other framings go through h11. The connection can be used again only
 if request and answer are complete and neither side asked to close it.
 """
 
@@ -10,27 +10,26 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import AsyncIterable
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 
 import h11
 
 from sandpool.kube.errors import Refused, Unreachable, Unreadable
-from sandpool.sdk._async.line import Line
 from sandpool.sdk._async.transport import CHUNK
 from sandpool.sdk.deadline import Deadline
 from sandpool.sdk.errors import Dropped, TimedOut
 
 LONGEST_HEAD = 1 << 16
 READ = 1 << 18
-MOST_ANNOUNCED = 64  # answers that only say that another one comes
+MOST_ANNOUNCED = 64  # interim (1xx) answers at most
 SMALL = 1 << 16  # bytes of a body that travel in one packet with the head
-SECTION = 8 << 20  # bytes of a file between two looks at what the other side says
+SECTION = 8 << 20  # bytes of a file that are sent before looking for an early answer
 
 Body = bytes | BinaryIO | AsyncIterable[bytes]
 
 
 class _Section:
-    """Stands for bytes of a file that are sent past h11."""
+    """A placeholder for bytes of a file that are sent without h11."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -40,7 +39,7 @@ class _Section:
 
 
 class Exchange:
-    def __init__(self, transport: Line) -> None:
+    def __init__(self, transport: ByteStream) -> None:
         self.transport = transport
         self.status = 0
         self.headers: dict[str, str] = {}
@@ -58,7 +57,7 @@ class Exchange:
         return self._complete and self._over and self._keep
 
     async def send(self, request: h11.Request, body: Body, deadline: Deadline) -> None:
-        """Sends it all, or as much as the other side wants to hear before it answers."""
+        """Sends the request, or as much of it as the other side takes before it answers."""
         self._method = request.method
         try:
             head = self._h11.send(request) or b""
@@ -74,7 +73,7 @@ class Exchange:
         except TimedOut:
             raise
         except Unreachable as error:
-            # Some servers answer, close and do not listen. What they said counts, if it can still be heard.
+            # Some servers answer and close without reading the request: their answer counts, if it can still be read.
             self._complete = False
             if not await self._something(deadline):
                 raise error from None
@@ -129,7 +128,7 @@ class Exchange:
                 if event.status_code < 200 and event.status_code != 101:
                     announced += 1
                     if announced > MOST_ANNOUNCED:
-                        raise Unreadable("an answer is announced again and again, and does not come")
+                        raise Unreadable("too many interim answers (1xx), and no final one")
                     continue
                 self.status = event.status_code
                 self.headers = _headers(event)
@@ -155,11 +154,11 @@ class Exchange:
         return await self._read_framed(limit, deadline)
 
     def rest(self) -> bytes:
-        """What came behind the head of an answer that switches protocols."""
+        """Bytes right behind the head of an answer that switches protocols."""
         return bytes(self._h11.trailing_data[0])
 
     def _frame(self, event: h11.InformationalResponse | h11.Response) -> None:
-        """How the end of the body is found, and whether the connection lives on."""
+        """How the end of the body is found, and whether the connection can be reused."""
         connection = self.headers.get("connection", "").lower()
         self._keep = event.http_version == b"1.1" and "close" not in connection and event.status_code != 101
         chunked = "transfer-encoding" in self.headers
@@ -216,7 +215,7 @@ class Exchange:
 
 
 def body_size(body: Body) -> int | None:
-    """Bytes that will be sent: of a file, those from its position to its end. None if it cannot be told."""
+    """Bytes that will be sent: of a file, those from its position to its end. None if that is not known."""
     if isinstance(body, bytes):
         return len(body)
     if not hasattr(body, "read"):
@@ -232,9 +231,30 @@ def body_size(body: Body) -> int | None:
 
 
 def _headers(event: h11.InformationalResponse | h11.Response) -> dict[str, str]:
-    """By name in lower case; of one that is repeated, all values with commas between them."""
+    """By lower-case name; the values of a repeated header are joined with commas."""
     found: dict[str, str] = {}
     for name, value in event.headers:
         key, text = name.decode("latin-1"), value.decode("latin-1")
         found[key] = f"{found[key]}, {text}" if key in found else text
     return found
+
+
+class ByteStream(Protocol):
+    """What HTTP needs of a connection. Transport and Tunnel implement it."""
+
+    @property
+    def arrived(self) -> bool:
+        """Whether bytes arrived that nobody has read."""
+        ...
+
+    def stale(self) -> bool:
+        """Whether it cannot be reused after being idle."""
+        ...
+
+    async def read(self, limit: int, deadline: Deadline = None) -> bytes: ...
+
+    async def write(self, data: bytes | memoryview, deadline: Deadline = None, *, heed: bool = False) -> int: ...
+
+    async def sendfile(self, file: BinaryIO, offset: int, count: int, deadline: Deadline = None) -> int: ...
+
+    def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Changes below a folder of a sandbox."""
+"""Watches a directory of a sandbox for changes."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Self
 
 from sandpool.kube.errors import Unreachable
 from sandpool.sdk._async.data_plane import DataPlane
-from sandpool.sdk._async.links import HEAD, AnswerLink
+from sandpool.sdk._async.frame_streams import HEAD, ResponseFrames
 from sandpool.sdk.deadline import after, left
 from sandpool.sdk.errors import RouterError
-from sandpool.sdk.file_errors import file_error
+from sandpool.sdk.remote_files import file_error
 from sandpool.sdk.values import Change
 from sandpool.wire.frames import Kind
 
 
 class AsyncWatch:
-    """Changes as they happen. After `async with` has begun, nothing that happens is missed.
+    """Changes of files as they happen. From the beginning of `async with` on, no change is missed.
 
-    If the connection is lost, Unreachable is raised: look at the folder and watch again, for what happened meanwhile is not known.
+    If the connection is lost, Unreachable is raised: list the directory and watch again, because changes may have been missed.
     """
 
     def __init__(self, plane: DataPlane, url: str, path: str) -> None:
         self._plane = plane
         self._url = url
         self._path = path
-        self._link: AnswerLink | None = None
+        self._link: ResponseFrames | None = None
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -47,7 +47,7 @@ class AsyncWatch:
         return change
 
     async def read(self, timeout: float | None = None) -> Change | None:
-        """The next change; None once it was closed. TimedOut if none happens in time."""
+        """The next change; None after `close`. Raises TimedOut if none happens in time."""
         deadline = after(timeout)
         while not self._closed:
             link = await self._opened()
@@ -55,7 +55,7 @@ class AsyncWatch:
             if frame is None:
                 await self.close()
                 raise Unreachable(
-                    f"{self._plane}: the watch of {self._path!r} ended; look at the folder and watch again"
+                    f"{self._plane}: the watch of {self._path!r} ended; list the directory and watch again"
                 )
             if frame.kind is Kind.EVENT:
                 return Change.of(frame.value)
@@ -67,11 +67,11 @@ class AsyncWatch:
         if link is not None:
             await link.close()
 
-    async def _opened(self) -> AnswerLink:
+    async def _opened(self) -> ResponseFrames:
         if self._link is None:
             try:
-                self._link = await AnswerLink.open(self._plane, "GET", self._url)
+                self._link = await ResponseFrames.open(self._plane, "GET", self._url)
             except RouterError as error:
                 raise file_error(error, self._path) from None
-            await self._link.next(HEAD)  # it says that it watches
+            await self._link.next(HEAD)  # the daemon confirms that it watches
         return self._link

@@ -1,8 +1,8 @@
-"""HTTP to one server: requests on connections that are kept and used again.
+"""HTTP to one server: requests on connections that are kept and reused.
 
 `request` is for answers that fit into memory, `stream` for bodies of any size in either direction, `upgrade` and `websocket` for
-connections that become something else. A request is sent a second time only if it was surely not processed (no
-connection was made), or if it may be repeated and a kept connection ended before the first byte of an answer.
+connections that switch protocols. A request is sent a second time only if it was surely not processed (the connection
+failed), or if it is idempotent and a kept connection ended before the first byte of an answer.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from typing import Any
 import h11
 
 from sandpool.kube.errors import Refused, Unreachable, Unreadable, Untrusted
-from sandpool.sdk._async.exchange import READ, Body, Exchange, body_size
-from sandpool.sdk._async.line import Line
-from sandpool.sdk._async.meeting import Turns
+from sandpool.sdk._async.exchange import READ, Body, ByteStream, Exchange, body_size
+from sandpool.sdk._async.sync_primitives import Semaphore
 from sandpool.sdk._async.transport import Transport, sleep
 from sandpool.sdk._async.websocket import WebSocket, upgrade_headers, verify_upgrade
 from sandpool.sdk.answers import check_values
@@ -31,15 +30,15 @@ from sandpool.sdk.origin import Origin
 from sandpool.version import __version__
 
 Headers = Iterable[tuple[str, str]]
-Dial = Callable[[Deadline], Awaitable[Line]]
+Dial = Callable[[Deadline], Awaitable[ByteStream]]
 
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 CONNECT = 10.0  # seconds for a new connection
-IDLE = 20.0  # seconds that a connection is kept for: less than any server that we know keeps one
+IDLE = 20.0  # seconds that an idle connection is kept: less than any server that we know keeps one
 KEPT = 16  # connections at most
 PAUSES = (0.05, 0.2)  # after a refused connection
 LARGEST = 64 << 20  # bytes of an answer that is read whole
-REFUSAL = 1 << 16  # bytes of a refusal that are worth reading
+REFUSAL = 1 << 16  # bytes of a refusal that are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class Response:
         return self.headers.get(name.lower())
 
     def json(self) -> Any:
-        """What the body says; Unreadable if it is not JSON, TooLarge if it has more values than anybody wants."""
+        """The decoded body; Unreadable if it is not JSON, TooLarge if it has too many values."""
         check_values(self.body, f"an answer ({self.status})")
         try:
             return json.loads(self.body)
@@ -89,7 +88,7 @@ class Answer:
         return self._exchange.headers.get(name.lower())
 
     async def read(self, limit: int = READ, timeout: float | None = None) -> bytes:
-        """Up to `limit` bytes as soon as there are any; none at the end. `timeout` is for this read alone."""
+        """Up to `limit` bytes, as soon as there are any; empty at the end. `timeout` is for this read alone."""
         return await self._exchange.read(limit, after(timeout))
 
     async def all(self, limit: int = LARGEST, timeout: float | None = None) -> bytes:
@@ -105,13 +104,13 @@ class Answer:
             yield data
 
     def leave(self) -> None:
-        """Nothing more of it is wanted. If it has not been read to its end, the other side takes this as hanging up."""
+        """Ends the answer. If it was not read to its end, the connection is closed, and the other side sees a client that hung up."""
         self._left(self._exchange)
 
 
 class Http:
-    """One server. `headers` go with every request; `dial` makes connections another way than to the origin's address. At most
-    `at_once` requests with whole answers are under way, the others wait for their turn; streams are not counted."""
+    """One server. `headers` go with every request; `dial` opens connections in another way than to the origin's address. At most
+    `at_once` requests are in flight, others wait; streams are not counted."""
 
     def __init__(
         self,
@@ -124,14 +123,14 @@ class Http:
         at_once: int | None = None,
     ) -> None:
         self.origin = origin
-        self._turns = Turns(at_once) if at_once is not None else None
+        self._semaphore = Semaphore(at_once) if at_once is not None else None
         self._tls = tls
         self._server_name = server_name
         self._headers = (("Host", origin.authority), ("User-Agent", f"sandpool/{__version__}"), *headers)
         self._dial = dial
-        self._idle: list[tuple[Line, float]] = []  # the newest last: it is the one to be used next
+        self.idle: list[tuple[ByteStream, float]] = []  # the newest last: it is used first
         self._lock = threading.Lock()  # never held while waiting
-        self._closed = False
+        self.closed = False
 
     async def request(
         self,
@@ -144,13 +143,13 @@ class Http:
     ) -> Response:
         """The whole answer, of at most `limit` bytes, within `timeout` seconds."""
         deadline = after(timeout)
-        if self._turns is None:
+        if self._semaphore is None:
             return await self._whole(method, path, headers, body, deadline, limit)
-        await self._turns.take(deadline)
+        await self._semaphore.acquire(deadline)
         try:
             return await self._whole(method, path, headers, body, deadline, limit)
         finally:
-            self._turns.give_back()
+            self._semaphore.release()
 
     async def _whole(
         self, method: str, path: str, headers: Headers, body: bytes, deadline: Deadline, limit: int
@@ -181,14 +180,14 @@ class Http:
     async def open_stream(
         self, method: str, path: str, headers: Headers = (), body: Body = b"", timeout: float | None = None
     ) -> Answer:
-        """The same, left by the caller."""
+        """Like `stream`; the caller must `leave` the answer."""
         return Answer(await self._ask(method, path, headers, body, after(timeout)), self._give_back)
 
     @asynccontextmanager
     async def upgrade(
         self, path: str, protocol: str, headers: Headers = (), timeout: float | None = None
-    ) -> AsyncIterator[tuple[Line, bytes]]:
-        """A connection that now speaks `protocol`, and what came with the answer already. Refused: RefusedUpgrade."""
+    ) -> AsyncIterator[tuple[ByteStream, bytes]]:
+        """A connection that now speaks `protocol`, and the bytes right behind the answer. Raises RefusedUpgrade."""
         asked = (("Connection", "Upgrade"), ("Upgrade", protocol), *headers)
         exchange = await self._ask("GET", path, asked, b"", after(timeout))
         try:
@@ -202,7 +201,7 @@ class Http:
     async def websocket(
         self, path: str, headers: Headers = (), timeout: float | None = None, protocols: tuple[str, ...] = ()
     ) -> AsyncIterator[WebSocket]:
-        """A WebSocket. Refused: RefusedUpgrade, with the answer."""
+        """A WebSocket. Raises RefusedUpgrade, with the answer."""
         socket = await self.open_websocket(path, headers, after(timeout), protocols)
         try:
             yield socket
@@ -231,8 +230,8 @@ class Http:
     async def close(self) -> None:
         """Closes the connections that are kept; those in use are closed when they are done."""
         with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
+            self.closed = True
+            idle, self.idle = self.idle, []
         for transport, _ in idle:
             transport.close()
 
@@ -271,24 +270,24 @@ class Http:
         except h11.LocalProtocolError:
             # The library's message may hold the value, and the value may be a token.
             what = f"{method} {path.partition('?')[0]!r}"
-            raise ValueError(f"{what}: the path or a header holds a character that HTTP cannot carry") from None
+            raise ValueError(f"{what}: the path or a header has a character that HTTP does not allow") from None
 
-    async def _connect(self, deadline: Deadline) -> Line:
+    async def _connect(self, deadline: Deadline) -> ByteStream:
         soon = sooner(deadline, after(CONNECT))
         if self._dial is not None:
             return await self._dial(soon)
         return await Transport.connect(self.origin, self._tls, soon, self._server_name)
 
-    def _take(self) -> Line | None:
-        """The connection that was used last, if it can still be."""
+    def _take(self) -> ByteStream | None:
+        """The connection that was used last, if it is still usable."""
         oldest = time.monotonic() - IDLE
         while True:
             with self._lock:
-                if self._closed:
+                if self.closed:
                     raise Unreachable(f"{self.origin.authority}: this client is closed; nothing was sent")
-                if not self._idle:
+                if not self.idle:
                     return None
-                transport, since = self._idle.pop()
+                transport, since = self.idle.pop()
             if since >= oldest and not transport.stale():
                 return transport
             transport.close()
@@ -297,11 +296,11 @@ class Http:
         dropped = exchange.transport
         if exchange.reusable:
             with self._lock:
-                if not self._closed:
-                    self._idle.append((exchange.transport, time.monotonic()))
-                    if len(self._idle) <= KEPT:
+                if not self.closed:
+                    self.idle.append((exchange.transport, time.monotonic()))
+                    if len(self.idle) <= KEPT:
                         return
-                    dropped, _ = self._idle.pop(0)
+                    dropped, _ = self.idle.pop(0)
         dropped.close()
 
 
@@ -313,7 +312,7 @@ class RefusedUpgrade(Unreachable):
         self.response = response
 
 
-async def _exchange(transport: Line, request: h11.Request, body: Body, deadline: Deadline) -> Exchange:
+async def _exchange(transport: ByteStream, request: h11.Request, body: Body, deadline: Deadline) -> Exchange:
     exchange = Exchange(transport)
     try:
         await exchange.send(request, body, deadline)
@@ -337,7 +336,7 @@ async def read_some(exchange: Exchange, limit: int, deadline: Deadline) -> bytes
 
 
 async def read_whole(exchange: Exchange, limit: int, deadline: Deadline) -> bytes:
-    """However small the pieces are that it comes in, it takes no more memory than it is long, and no more time than is allowed."""
+    """Reads into one buffer: however small the pieces are, it takes no more memory than the body is long."""
     found = bytearray()
     while data := await exchange.read(READ, deadline):
         found += data

@@ -1,4 +1,4 @@
-"""A process that goes on by itself: fed, read, signalled, waited for, from any connection."""
+"""A background process: feed, read, signal and wait for it, from any connection."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from urllib.parse import quote
 from sandpool.kube.errors import Unreachable
 from sandpool.sdk._async.data_plane import DataPlane
 from sandpool.sdk._async.follower import Follower, Patience
-from sandpool.sdk._async.links import AnswerLink, Link
+from sandpool.sdk._async.frame_streams import FrameStream, ResponseFrames
 from sandpool.sdk._async.sources import plain
-from sandpool.sdk.capture import Capture
 from sandpool.sdk.command import shown
 from sandpool.sdk.deadline import after, left
 from sandpool.sdk.errors import (
@@ -28,8 +27,8 @@ from sandpool.sdk.errors import (
     SandboxRestarted,
     TimedOut,
 )
-from sandpool.sdk.fates import UNHEARD, Ran
-from sandpool.sdk.outcome import checked, command_error
+from sandpool.sdk.interruptions import UNKNOWN_RUN, LostRun
+from sandpool.sdk.outcome import Capture, checked, command_error
 from sandpool.sdk.values import DEFAULT_MAX_OUTPUT, Exit, Output, ProcessInfo, Result
 from sandpool.wire.paths import PROCESSES
 
@@ -46,12 +45,12 @@ class AsyncInput:
 
     def __init__(self, process: AsyncProcess) -> None:
         self._process = process
-        self._name = secrets.token_hex(8)  # so that what is sent again is known again
+        self._name = secrets.token_hex(8)  # so that the daemon recognises input that is sent again
         self._sent = 0
 
     async def write(self, data: bytes | str) -> None:
-        """Returns when the process has it in its pipe: one that does not read makes the writer wait. A connection that is lost
-        meanwhile is made again, and nothing arrives twice."""
+        """Writes to the pipe of the process; waits while the process does not read. Reconnects if the connection is lost; nothing
+        arrives twice."""
         body = plain(data) or b""
         for at in range(0, len(body), PIECE):
             piece = body[at : at + PIECE]
@@ -59,7 +58,7 @@ class AsyncInput:
             self._sent += len(piece)
 
     async def close(self) -> None:
-        """Says that nothing more will come."""
+        """Closes stdin."""
         await self._send("stdin?eof")
 
     async def _send(self, what: str, body: bytes = b"") -> None:
@@ -75,13 +74,13 @@ class AsyncInput:
 
 
 class AsyncProcess:
-    """A process in the sandbox that outlives this handle. `box.start` makes one, `box.process(id)` comes back to it.
+    """A process in the sandbox that outlives this handle. Start one with `box.start`, reattach with `box.process(id)`.
 
-    `async for output in process` gives what it says, until its end. A connection that is lost is made again, and the output goes
-    on where it was. While nobody reads, the process is not held up: the newest part of its output stays (`keep` bytes), and
-    a later piece says how much before it was lost. While somebody reads, nothing is lost: a slow reader slows the process.
+    `async for output in process` yields its output until it ends. A lost connection is reopened, and the output continues where it
+    was. While nobody reads, the process is not blocked: the newest `keep` bytes of its output are kept, and the next piece says
+    how much before it was lost. While somebody reads, nothing is lost: a slow reader slows the process down.
 
-    As a context manager it ends the process when it is left; `close` only lets go of the connection.
+    As a context manager it ends the process on exit; `close` only closes the connection.
     """
 
     def __init__(self, plane: DataPlane, info: ProcessInfo, position: int = 0) -> None:
@@ -91,7 +90,7 @@ class AsyncProcess:
         self.stdin = AsyncInput(self)
         self._plane = plane
         self._exit = info.exit
-        self._ran = Ran(info.id, info.started or UNHEARD.started)
+        self._ran = LostRun(info.id, info.started or UNKNOWN_RUN.started)
         self._follower = Follower(self._name, self._open, position)
 
     @property
@@ -100,26 +99,26 @@ class AsyncProcess:
 
     @property
     def exit(self) -> Exit | None:
-        """How it ended, as far as this handle knows; `poll` asks."""
+        """How it ended, as far as this handle knows; `poll` asks the sandbox."""
         return self._exit or self._follower.exit
 
     @property
     def position(self) -> int:
-        """Where the next piece of output begins: `box.process(id, position=...)` goes on from there."""
+        """Where the next piece of output begins; `box.process(id, position=...)` continues there."""
         return self._follower.position
 
-    # What it says
+    # Output
 
     async def read(self, timeout: float | None = None) -> Output | None:
-        """The next piece of its output; None when it has ended and all was read. TimedOut if none comes in time."""
+        """The next piece of output; None when the process has ended and everything was read. Raises TimedOut if none comes in time."""
         try:
             return await self._follower.next(timeout)
         except (RouterError, NotReady, SandboxRestarted) as error:
             raise await self._failed(error) from None
         except TimedOut:
-            if timeout is None:  # not its silence: the connection
+            if timeout is None:  # the connection timed out, not the process
                 raise
-            raise TimedOut(f"{self._name}: no output within {timeout:g} s; it goes on") from None
+            raise TimedOut(f"{self._name}: no output within {timeout:g} s; it keeps running") from None
 
     def __aiter__(self) -> Self:
         return self
@@ -133,7 +132,7 @@ class AsyncProcess:
     async def result(
         self, timeout: float | None = None, *, check: bool = False, max_output: int = DEFAULT_MAX_OUTPUT
     ) -> Result:
-        """Reads to the end and gives it all, as `run` does. CommandTimeout if that takes longer; the process then goes on."""
+        """Reads to the end and returns everything, as `run` does. Raises CommandTimeout if that takes longer; the process continues."""
         deadline = after(timeout)
         kept = {"stdout": Capture(max_output), "stderr": Capture(max_output)}
         lost = 0
@@ -142,7 +141,9 @@ class AsyncProcess:
                 output = await self.read(left(deadline))
             except TimedOut:
                 said = kept["stdout"].done(), kept["stderr"].done()
-                raise CommandTimeout(f"{self._name} has not ended within {timeout:g} s; it goes on", *said) from None
+                raise CommandTimeout(
+                    f"{self._name} has not ended within {timeout:g} s; it keeps running", *said
+                ) from None
             if output is None:
                 break
             lost += output.lost
@@ -153,7 +154,7 @@ class AsyncProcess:
         result = Result(self.command, end.code, out, err, end.signal, end.timed_out, lost, end.out_of_memory)
         return checked(result, str(self._plane)) if check else result
 
-    # How it ends
+    # Its end
 
     async def poll(self) -> int | None:
         """Its exit code if it has ended, else None."""
@@ -162,11 +163,12 @@ class AsyncProcess:
         return None if self.exit is None else self.exit.code
 
     async def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, once it has ended. CommandTimeout if it has not in time; it then goes on.
+        """Waits for the process to end and returns its exit code. Raises CommandTimeout if it takes longer; the process continues.
 
-        Waiting does not read: output stays as much as `keep` says, and the process is not held up by it."""
+        Waiting does not read: the newest `keep` bytes of output are kept, and the process is not blocked.
+        """
         if self.exit is None:
-            await self._follower.close()  # a reader that does not read would hold it up for ever
+            await self._follower.close()  # an open stream that nobody reads would block the process for ever
         patience, deadline = Patience(), after(timeout)
         while (end := self.exit) is None:
             seconds = LONGEST_WAIT if deadline is None else min(LONGEST_WAIT, deadline - time.monotonic())
@@ -178,28 +180,28 @@ class AsyncProcess:
             except Unreachable as error:
                 await patience.after(error)
             if seconds <= 0 and self._exit is None:
-                raise CommandTimeout(f"{self._name} has not ended within {timeout:g} s; it goes on")
+                raise CommandTimeout(f"{self._name} has not ended within {timeout:g} s; it keeps running")
         return end.code
 
     async def info(self) -> ProcessInfo:
-        """As the sandbox lists it now."""
+        """The process as the sandbox lists it now."""
         return await self._look("")
 
     async def signal(self, signal: str | int) -> None:
-        """To the process and all of its group: a name such as "INT" or a number."""
+        """Sends a signal to the process and its group: a name such as "INT", or a number."""
         name = signal if isinstance(signal, str) else int(signal)
         await self._tell("signal", json.dumps({"signal": name}).encode())
 
     async def terminate(self) -> None:
-        """Asks it to end (SIGTERM)."""
+        """Asks it to end: sends SIGTERM."""
         await self.signal("TERM")
 
     async def kill(self) -> None:
-        """Ends it (SIGKILL), with all of its group. `remove` also ends what has left that."""
+        """Kills it and its group (SIGKILL). `remove` also kills what has left the group."""
         await self.signal("KILL")
 
     async def remove(self) -> None:
-        """Ends it if it runs, with all that it has started, and lets the sandbox forget it and its output."""
+        """Kills the process if it runs, with everything it has started, and deletes its record and output."""
         await self.close()
         try:
             await self._plane.request("DELETE", self._path(), timeout=ANSWER)
@@ -208,7 +210,7 @@ class AsyncProcess:
                 raise await self._failed(error) from None
 
     async def close(self) -> None:
-        """Lets go of the connection; the process goes on."""
+        """Closes the connection; the process continues."""
         await self._follower.close()
 
     async def __aenter__(self) -> Self:
@@ -228,8 +230,8 @@ class AsyncProcess:
     def _path(self, what: str = "") -> str:
         return f"{PROCESSES}/{quote(self.id, safe='')}" + (f"/{what}" if what else "")
 
-    async def _open(self, position: int) -> Link:
-        return await AnswerLink.open(self._plane, "GET", self._path(f"output?from={position}&follow"))
+    async def _open(self, position: int) -> FrameStream:
+        return await ResponseFrames.open(self._plane, "GET", self._path(f"output?from={position}&follow"))
 
     async def _look(self, query: str) -> ProcessInfo:
         try:
@@ -245,13 +247,13 @@ class AsyncProcess:
             raise await self._failed(error) from None
 
     async def _failed(self, error: RouterError | NotReady | SandboxRestarted) -> SandboxError:
-        """ProcessLost if the sandbox was started again since, whatever was heard of it."""
+        """ProcessLost if the sandbox was restarted since."""
         if isinstance(error, SandboxRestarted):
             return ProcessLost(f"{self._name}: it ended, for {error}", error.reason)
         if isinstance(error, RouterError):
-            return await self._plane.explained(command_error(error, process=True), self._ran)
+            return await self._plane.explain(command_error(error, process=True), self._ran)
         unknown = ProcessNotFound(f"{self._name}: {error}")
-        found = await self._plane.explained(unknown, self._ran)
+        found = await self._plane.explain(unknown, self._ran)
         if found is unknown:
             return error
         self._plane.forget()

@@ -1,4 +1,4 @@
-"""What one runs in a sandbox: commands, processes, terminals."""
+"""Runs commands, processes and terminals in a sandbox."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from urllib.parse import quote
 
 from sandpool.sdk._async.data_plane import ANSWER as ANSWER_BYTES
 from sandpool.sdk._async.data_plane import DataPlane
+from sandpool.sdk._async.frame_streams import FedFrames, FrameStream, ResponseFrames
 from sandpool.sdk._async.http import LARGEST
-from sandpool.sdk._async.links import AnswerLink, FedLink, Link
 from sandpool.sdk._async.process import ANSWER, AsyncProcess
 from sandpool.sdk._async.sources import Source, pieces_of, plain
 from sandpool.sdk._async.stream import AsyncStream
 from sandpool.sdk._async.terminal import AsyncTerminal
 from sandpool.sdk.answers import read_object, understood
-from sandpool.sdk.capture import Capture
 from sandpool.sdk.command import INLINE, inline, named, spec_of
 from sandpool.sdk.errors import RouterError
-from sandpool.sdk.outcome import checked, command_error
+from sandpool.sdk.outcome import Capture, checked, command_error
 from sandpool.sdk.values import DEFAULT_MAX_OUTPUT, Command, ProcessInfo, Result
 from sandpool.wire.frames import encode
 from sandpool.wire.paths import PROCESSES
 
 PIECE = 128 * 1024
 KEEP = 4 << 20
-"""Bytes of output that a process of `start` keeps for those who read later."""
+"""Bytes of output that a process of `start` keeps for later readers."""
 
 SHELL = 'exec "$(command -v bash || echo sh)" -l'
-"""bash where there is one."""
+"""bash if the sandbox has it, else sh."""
 
 
 def _part(id: str) -> str:
@@ -38,7 +37,7 @@ def _part(id: str) -> str:
 
 
 class AsyncCommands:
-    """The part of a sandbox that runs things. `_plane` leads to it, `_env` is what every command gets."""
+    """The part of a sandbox that runs commands. `_plane` leads to the sandbox, `_env` is added to every command."""
 
     _plane: DataPlane
     _env: Mapping[str, str]
@@ -54,17 +53,17 @@ class AsyncCommands:
         check: bool = False,
         max_output: int = DEFAULT_MAX_OUTPUT,
     ) -> Result:
-        """Runs a command to its end and gives its exit code and output.
+        """Runs a command until it exits and returns its exit code and output.
 
-        Text goes through `/bin/sh -c`, a list is run as it is. `cwd` is relative to the sandbox's home; `env` is added to the
+        Text runs through `/bin/sh -c`; a list runs without a shell. `cwd` is relative to the sandbox's home; `env` is added to the
         sandbox's environment; `stdin` is bytes, text, an open file or an iterator of bytes, of any size.
 
-        After `timeout` seconds the command is ended with all that it has started: the result has `timed_out` set and what was
-        said until then. With `check`, CommandTimeout is raised instead, CommandFailed for any exit code but 0, and OutOfMemory
-        if the sandbox's memory was used up. A list whose program the sandbox does not have raises CommandNotFound; text does so
-        with `check`. Of each of stdout and stderr at most `max_output` bytes are kept: the beginning and the end. A child that
-        the command leaves in the background is not waited for. If the connection is lost, the command ends, and CommandLost is
-        raised; if that is because the sandbox ended, SandboxRestarted, SandboxReplaced or SandboxGone says so.
+        After `timeout` seconds the command is killed with everything it has started; the result then has `timed_out` set and the
+        output so far. With `check`, raises CommandFailed if the command exits non-zero, CommandTimeout if it timed out, and
+        OutOfMemory if the sandbox ran out of memory. CommandNotFound is raised for a list whose program does not exist, and with
+        `check` also for text. At most `max_output` bytes each of stdout and stderr are kept: the beginning and the end. Children
+        left in the background are not waited for. If the connection is lost, the command is killed and CommandLost is raised; if
+        that is because the sandbox ended, SandboxRestarted, SandboxReplaced or SandboxGone is raised instead.
         """
         if max_output < 2:
             raise ValueError(f"max_output is {max_output}; give at least 2 bytes")
@@ -87,10 +86,10 @@ class AsyncCommands:
         stdin: Source | None = None,
         timeout: float | None = None,
     ) -> AsyncStream:
-        """The output of a command as it comes: iterate over it, then look at its `exit`.
+        """Runs a command and streams its output: iterate over it, then look at its `exit`.
 
-        It starts with the iteration, or with the `async with` around it; leaving either early ends the command. Arguments are
-        those of `run`.
+        The command starts with the iteration, or with the `async with` around it; leaving either early kills the command. Arguments
+        are those of `run`.
         """
         spec = spec_of(command, cwd=cwd, env={**self._env, **(env or {})}, timeout=timeout)
         whole = plain(stdin) if stdin is not None else None
@@ -98,16 +97,16 @@ class AsyncCommands:
             spec["stdin"] = inline(whole)
             stdin = None
 
-        async def opening() -> Link:
+        async def opening() -> FrameStream:
             try:
                 if stdin is None:
-                    return await AnswerLink.open(self._plane, "POST", PROCESSES, encode(spec))
+                    return await ResponseFrames.open(self._plane, "POST", PROCESSES, encode(spec))
                 fed = {**spec, "stdin": True}
-                return await FedLink.open(self._plane, f"{PROCESSES}/start", fed, pieces_of(stdin, PIECE))
+                return await FedFrames.open(self._plane, f"{PROCESSES}/start", fed, pieces_of(stdin, PIECE))
             except RouterError as error:
-                raise await self._plane.explained(command_error(error)) from None
+                raise await self._plane.explain(command_error(error)) from None
 
-        return AsyncStream(named(command), str(self._plane), opening, self._plane.explained, timeout)
+        return AsyncStream(named(command), str(self._plane), opening, self._plane.explain, timeout)
 
     async def start(
         self,
@@ -119,22 +118,23 @@ class AsyncCommands:
         stdin: bool = True,
         keep: int = KEEP,
     ) -> AsyncProcess:
-        """Starts a command that goes on by itself, and gives a handle to it.
+        """Starts a command in the background and returns a handle to it.
 
-        It survives lost connections and the end of this program; `process(id)` comes back to it. Without `stdin` it has none.
-        `keep` is how many bytes of output stay for those who read later.
+        It survives lost connections and the end of your program; reattach with `process(id)`. Without `stdin` its standard input is
+        empty. `keep` is how many bytes of output are kept for later readers.
         """
         spec = spec_of(command, cwd=cwd, env={**self._env, **(env or {})}, timeout=timeout)
         return AsyncProcess(self._plane, await self._start({**spec, "stdin": stdin, "keep": keep}))
 
     async def process(self, id: str, *, position: int = 0) -> AsyncProcess:
-        """A process that was started before, here or elsewhere. Its output is read from `position` on: 0 is the oldest that is
-        kept; the `position` of another handle goes on where that one was."""
+        """Reattaches to a process that was started earlier, here or elsewhere. Reads its output from `position`: 0 is the oldest that
+        is kept; pass the `position` of another handle to continue there.
+        """
         value = await self._ask("GET", f"{PROCESSES}/{_part(id)}")
         return AsyncProcess(self._plane, ProcessInfo.of(value), position)
 
     async def processes(self) -> list[ProcessInfo]:
-        """All that run, and the newest 256 that have ended. What `run` and `stream` started is among them."""
+        """Lists all running processes and the newest 256 that have ended, including those of `run` and `stream`."""
         value = await self._ask("GET", PROCESSES, limit=LARGEST)
         with understood():
             return [ProcessInfo.of(one) for one in value["processes"]]
@@ -150,8 +150,9 @@ class AsyncCommands:
         id: str | None = None,
         position: int = 0,
     ) -> AsyncTerminal:
-        """A terminal with a program on it: the shell of the sandbox, or `command`. With an `id`, one that was left with
-        `detach`, from `position` on."""
+        """Opens a terminal that runs a shell, or `command`. With an `id`, reattaches to one that was left with `detach`, from
+        `position` on.
+        """
         size = {"cols": cols, "rows": rows}
         if id is not None:
             terminal = AsyncTerminal(
@@ -173,5 +174,5 @@ class AsyncCommands:
         try:
             answer = await self._plane.request(method, path, headers, body, timeout=ANSWER, limit=limit)
         except RouterError as error:
-            raise await self._plane.explained(command_error(error, process=method == "GET")) from None
+            raise await self._plane.explain(command_error(error, process=method == "GET")) from None
         return read_object(answer.body)

@@ -1,4 +1,4 @@
-"""Bytes that a user hands in, in whatever shape: as pieces of a bounded size."""
+"""Turns what a user passes as content (bytes, text, files, iterators) into pieces of a bounded size."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from typing import IO, Any
 
 Source = bytes | bytearray | memoryview | str | IO[bytes] | IO[str] | Iterable[bytes] | AsyncIterable[bytes]
-"""Bytes, text (as UTF-8), a file that is open for reading, or something that gives bytes piece by piece."""
+"""Bytes, text (as UTF-8), a file that is open for reading, or an iterator of bytes."""
 
 
 def plain(source: Source) -> bytes | None:
-    """What is all there already; None for what has to be read."""
+    """Content that is in memory already; None for what has to be read."""
     if isinstance(source, str):
         return source.encode("utf-8", "surrogateescape")
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
     if isinstance(source, Mapping) or not any(hasattr(source, name) for name in ("read", "__aiter__", "__iter__")):
         kind = type(source).__name__
-        raise TypeError(
-            f"{kind} cannot be sent; give bytes, text, an open file, or something that gives bytes piece by piece"
-        )
+        raise TypeError(f"{kind} cannot be sent; give bytes, text, an open file, or an iterator of bytes")
     return None
 
 

@@ -1,7 +1,7 @@
 """A connection, and what else differs between waiting and blocking: locks, pauses. Written by hand in _async and in _sync.
 
-Bytes of a TCP connection, with TLS or without. A write that the other side holds up keeps what arrives meanwhile for the
-next read, so that two sides that talk at once never wait for each other. One reader and one writer may be at work together.
+Bytes of a TCP connection, with TLS or without. While a write is blocked, arriving bytes are kept for the next read, so that two
+sides that send at the same time never deadlock. One reader and one writer may work at the same time.
 Errors are Refused (never connected), Untrusted, TimedOut and Unreachable.
 """
 
@@ -28,13 +28,13 @@ Lock = asyncio.Lock
 sleep = asyncio.sleep
 
 STASH = 64 << 20
-"""Bytes kept at most while a write is held up; then the other side has to wait."""
+"""Bytes kept at most while a write is blocked; then the other side has to wait."""
 CHUNK = 1 << 18
 """Bytes of a file that are read at once where the kernel cannot send it by itself."""
 
 
 async def surely(call: Awaitable[T]) -> T:
-    """Lets a call end even if the caller is cancelled meanwhile: for giving back what would otherwise be lost."""
+    """Completes a call even if the caller is cancelled meanwhile: for releasing what would otherwise leak."""
     task = asyncio.ensure_future(call)
     try:
         return await asyncio.shield(task)
@@ -46,7 +46,7 @@ async def surely(call: Awaitable[T]) -> T:
 
 
 async def aside(function: Callable[[], T]) -> T:
-    """Calls what may block, without holding up others."""
+    """Runs a blocking call in a thread."""
     return await asyncio.to_thread(function)
 
 
@@ -78,7 +78,7 @@ class Transport:
         self._sock = sock
         self._name = name  # for messages
         self._tls = tls
-        self._stash = bytearray()  # plain bytes that arrived while nobody read
+        self._stash = bytearray()  # plain bytes that nobody has read yet
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._sending = asyncio.Lock()
@@ -104,11 +104,11 @@ class Transport:
 
     @property
     def arrived(self) -> bool:
-        """Whether something came while nobody read."""
+        """Whether bytes arrived that nobody has read."""
         return bool(self._stash) or self._ended
 
     def stale(self) -> bool:
-        """Whether an idle connection can not be used again: the other side has closed it, or says what nobody asked for."""
+        """Whether an idle connection cannot be reused: the other side has closed it, or has sent something unasked."""
         try:
             return bool(self._stash) or self._ended or (self._sock.recv(1, socket.MSG_PEEK) is not None)
         except BlockingIOError:
@@ -117,7 +117,7 @@ class Transport:
             return True
 
     async def read(self, limit: int, deadline: Deadline = None) -> bytes:
-        """Up to `limit` bytes as soon as there are any; none at the end."""
+        """Up to `limit` bytes, as soon as there are any; empty at the end."""
         while True:
             if self._stash:
                 return self._take(limit)
@@ -129,7 +129,7 @@ class Transport:
             await self._readable(deadline)
 
     async def write(self, data: bytes | memoryview, deadline: Deadline = None, *, heed: bool = False) -> int:
-        """Sends all of it and gives its length; with `heed` it stops early once the other side says something."""
+        """Sends the data and returns how much was sent; with `heed` it stops early once the other side sends something."""
         if self._tls is not None:
             self._tls.write(data)
             await self._flush(deadline)
@@ -138,7 +138,7 @@ class Transport:
             return await self._send(data, deadline, heed)
 
     async def sendfile(self, file: BinaryIO, offset: int, count: int, deadline: Deadline = None) -> int:
-        """Sends bytes of a file, by the kernel where it can; stops early once the other side says something. Gives how many."""
+        """Sends bytes of a file, with sendfile(2) if possible; stops early once the other side sends something. Returns how many."""
         try:
             descriptor = file.fileno()
         except (AttributeError, io.UnsupportedOperation):
@@ -161,7 +161,7 @@ class Transport:
         return sent
 
     async def end(self, deadline: Deadline = None) -> None:
-        """Says that nothing more will be written."""
+        """Closes the sending side."""
         if self._tls is None:
             try:
                 self._sock.shutdown(socket.SHUT_WR)
@@ -203,7 +203,7 @@ class Transport:
         return data
 
     def _receive(self, limit: int) -> bytes | None:
-        """What is there already; none at the end; None if nothing is."""
+        """Bytes that arrived already; empty at the end; None if there are none."""
         if self._ended:
             return b""
         if self._tls is None:
@@ -268,7 +268,7 @@ class Transport:
                     loop.remove_reader(self._sock.fileno())
 
     def _hear(self) -> None:
-        """Bytes came: whoever reads takes them; while only a writer waits, they are kept for the next read."""
+        """Bytes arrived: a reader takes them; while only a writer waits, they are kept for the next read."""
         if self._reader is not None:
             _wake(self._reader)
             return
@@ -343,7 +343,7 @@ async def _connected(origin: Origin, deadline: Deadline) -> socket.socket:
 
 
 async def _addresses(origin: Origin) -> Sequence[Address]:
-    try:  # an address in numbers needs no other thread
+    try:  # a numeric address needs no resolver thread
         return socket.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except OSError:
         pass

@@ -1,4 +1,4 @@
-"""A WebSocket as a client has it: whole messages both ways over a connection that was upgraded.
+"""The client side of a WebSocket: whole messages both ways over an upgraded connection.
 
 One task (or thread) may receive while others send. Pings are answered while receiving.
 """
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from sandpool.kube.errors import Unreachable, Unreadable
-from sandpool.sdk._async.line import Line
+from sandpool.sdk._async.exchange import ByteStream
 from sandpool.sdk._async.transport import Lock
 from sandpool.sdk.deadline import Deadline, after, left
 from sandpool.wire.websocket import (
@@ -19,6 +19,7 @@ from sandpool.wire.websocket import (
     Closed,
     Decoder,
     Event,
+    Message,
     Opcode,
     Piece,
     Ping,
@@ -32,11 +33,11 @@ from sandpool.wire.websocket import (
 LONGEST = 16 << 20  # bytes of one message
 READ = 1 << 18
 MANY = 1000
-GOODBYE = 1.0  # seconds that the other side may take to say that it closes, too
+CLOSE_TIMEOUT = 1.0  # seconds that the other side may take for the closing handshake
 
 
 class WebSocket:
-    def __init__(self, transport: Line, protocol: str = "") -> None:
+    def __init__(self, transport: ByteStream, protocol: str = "") -> None:
         self.protocol = protocol
         self.headers: Mapping[str, str] = {}  # of the answer that began it; names in lower case
         self.code: int | None = None  # why the other side closed it
@@ -44,7 +45,7 @@ class WebSocket:
         self._transport = transport
         self._decoder = Decoder(Role.CLIENT)
         self._events: deque[Event] = deque()
-        self._begun = bytearray()  # of a message that comes in pieces, however small they are
+        self._message = Message(LONGEST)
         self._sending = Lock()
         self._closing = False
 
@@ -63,15 +64,14 @@ class WebSocket:
                 return message
             if self.code is not None:
                 return None
-            left(deadline)  # frames that say nothing may come without end
+            left(deadline)  # empty frames may come without end
             data = await self._transport.read(READ, deadline)
             if not data:
                 raise Unreachable("the WebSocket was cut off")
             self.feed(data)
 
     async def received(self) -> list[bytes | None]:
-        """Messages that are here already: came while something was sent. Not more than are quickly taken: what is left comes next time. The last
-        one is None if the other side closed."""
+        """Messages that arrived while something was sent, at most a batch. The last one is None if the other side closed."""
         found: list[bytes | None] = []
         while self._transport.arrived and self.code is None and len(found) < MANY:
             data = await self._transport.read(READ)
@@ -83,7 +83,7 @@ class WebSocket:
         return [*found, None] if self.code is not None else found
 
     async def _next(self, deadline: Deadline) -> bytes | None:
-        """A message of those events that came already; None if there is none. Answers what must be answered."""
+        """The next message among the events that arrived; None if there is none. Answers pings."""
         while self._events:
             event = self._events.popleft()
             if isinstance(event, Piece):
@@ -97,11 +97,11 @@ class WebSocket:
         return None
 
     def stale(self) -> bool:
-        """Whether something came, or the connection ended, while nobody asked."""
+        """Whether something arrived, or the connection ended."""
         return self.code is not None or bool(self._events) or self._transport.stale()
 
     def abort(self) -> None:
-        """Ends the connection without a word."""
+        """Closes the connection without the closing handshake."""
         self._transport.close()
 
     def feed(self, data: bytes) -> None:
@@ -112,31 +112,26 @@ class WebSocket:
             raise Unreadable(f"the other side broke the WebSocket protocol: {violation.why}") from None
 
     async def close(self, code: int = CloseCode.NORMAL, *, wait: bool = True) -> None:
-        """Says goodbye, and waits a moment for the other side's: what was sent before is then surely heard."""
+        """Closes with a handshake, so that the other side has surely received what was sent before."""
         if self._closing:
             return
         self._closing = True
         try:
-            await self._transport.write(close_frame(code, mask=os.urandom(4)), after(GOODBYE))
+            await self._transport.write(close_frame(code, mask=os.urandom(4)), after(CLOSE_TIMEOUT))
             if wait and self.code is None:
-                deadline = after(GOODBYE)
+                deadline = after(CLOSE_TIMEOUT)
                 while data := await self._transport.read(READ, deadline):
                     if any(isinstance(event, Closed) for event in self._decoder.feed(data)):
                         break
-                    left(deadline)  # nor does whoever goes on talking keep us here
+                    left(deadline)  # nor does a side that keeps sending delay us
         except (Unreachable, Violation):
             pass
 
     def _assemble(self, piece: Piece) -> bytes | None:
-        if len(self._begun) + len(piece.data) > LONGEST:
-            raise Unreadable(f"a WebSocket message is longer than {LONGEST} bytes")
-        if piece.final and not self._begun:
-            return piece.data
-        self._begun += piece.data
-        if not piece.final:
-            return None
-        begun, self._begun = self._begun, bytearray()
-        return bytes(begun)
+        try:
+            return self._message.add(piece)
+        except Violation:
+            raise Unreadable(f"a WebSocket message is longer than {LONGEST} bytes") from None
 
     async def _send(self, data: bytes, deadline: Deadline) -> None:
         async with self._sending:
@@ -157,7 +152,7 @@ def upgrade_headers(protocols: tuple[str, ...]) -> tuple[str, tuple[tuple[str, s
 
 def verify_upgrade(key: str, headers: dict[str, str], protocols: tuple[str, ...]) -> None:
     if headers.get("sec-websocket-accept", "").encode() != accept_key(key.encode()):
-        raise Unreadable("the server switched to something that is no WebSocket")
+        raise Unreadable("the server switched to a protocol that is not WebSocket")
     chosen = headers.get("sec-websocket-protocol", "")
     if protocols and chosen not in protocols:
         raise Unreadable("the server chose none of the WebSocket protocols that it was offered")

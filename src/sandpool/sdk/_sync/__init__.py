@@ -1,1 +1,4 @@
-"""The SDK for programs without an event loop: generated from _async/ by tools/unasync.py, all but transport.py."""
+"""The SDK for programs without an event loop, generated from _async/ by tools/unasync.py: do not edit.
+
+Only this file, transport.py and sync_primitives.py are written by hand.
+"""

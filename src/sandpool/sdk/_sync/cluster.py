@@ -1,8 +1,14 @@
 # generated from sdk/_async/cluster.py by tools/unasync.py; edit that one
 # ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
-"""A small client of any API server: objects are plain JSON, paths say what is meant (sdk/api_paths.py makes them).
+"""A small client of an API server: objects are plain JSON, paths name them (sdk/api_paths.py makes them).
 
-Raises ApiError for what the server says, Unreachable for no answer. A 429 is asked again when the server says so; a 401 once,
+It has the verbs of kube/api.py but does not implement that port, for three reasons. The port decodes into the types of model/, which
+drop unknown fields, and whose import (with msgspec) every program that uses the SDK would pay for. It is asynchronous only, and this file is
+also the source of the synchronous client. And the SDK and the commands need what the port does not have: tables, any kind, logs.
+As there, the verbs only build requests: `request` sends one and reads the whole answer, `open_stream` leaves it to the caller to read;
+both handle credentials, `request` also retries.
+
+Raises ApiError for what the server says, Unreachable for no answer. A 429 is sent again after the time that the server asks for; a 401 once,
 with a renewed credential. Nothing else is sent twice, except what Http knows was not processed.
 """
 
@@ -22,7 +28,7 @@ from sandpool.kube.errors import ConfigError, TooManyRequests, Unreadable, from_
 from sandpool.kube.retry import RetryPolicy, pause
 from sandpool.kube.tls import tls_context
 from sandpool.sdk._sync.http import Answer, Headers, Http, Response
-from sandpool.sdk._sync.resumed import Asking, ResumedWatch
+from sandpool.sdk._sync.resuming_watch import OpenWatch, ResumingWatch
 from sandpool.sdk._sync.transport import aside, sleep
 from sandpool.sdk._sync.websocket import WebSocket
 from sandpool.sdk.api_paths import with_query
@@ -37,11 +43,11 @@ JSON = "application/json"
 TABLE = f"{JSON};as=Table;v=v1;g=meta.k8s.io,{JSON}"
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 TIMEOUT = 30.0  # seconds for one request
-SHORTEST = 0.001  # of what is left of it for another try
+SHORTEST = 0.001  # seconds that another try gets at least
 PAGE = 500
 MOST_ITEMS = 100_000  # of one list
 MOST_EMPTY = 1000  # pages of one list, one after the other, that have no items
-AT_ONCE = 16  # requests with a whole answer: each would need a connection of its own, and they are dear
+AT_ONCE = 16  # requests in flight: each needs a connection, and those are expensive
 
 Object = dict[str, Any]
 
@@ -50,7 +56,7 @@ class Cluster:
     def __init__(self, resolved: Resolved, credentials: Credentials) -> None:
         self.resolved = resolved
         self._credentials = credentials
-        self._http: Http | None = None
+        self.http: Http | None = None
         self._certificate: Certificate | None = None
         self._lock = threading.Lock()  # never held while waiting
         self._policy = RetryPolicy()
@@ -63,15 +69,12 @@ class Cluster:
     ) -> Object:
         return self._object("POST", path, body, timeout=timeout, policy=policy)
 
-    def replace(self, path: str, body: Mapping[str, Any]) -> Object:
-        return self._object("PUT", path, body)
-
     def patch(self, path: str, body: Mapping[str, Any] | Sequence[Any]) -> Object:
         """An object is a merge patch, a list a JSON patch."""
         return self._object("PATCH", path, body, MERGE if isinstance(body, Mapping) else JSON_PATCH)
 
     def delete(self, path: str, *, uid: str = "", propagation: str = "", grace: int | None = None) -> Object:
-        """With `uid`, only that object: another one of its name is a Conflict."""
+        """With `uid`, only that object: Conflict if the name belongs to another one."""
         body: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if uid:
             body["preconditions"] = {"uid": uid}
@@ -95,13 +98,13 @@ class Cluster:
                 return
 
     def list(self, path: str, *, labels: str = "", fields: str = "", as_table: bool = False) -> Object:
-        """The whole list. With `as_table` it is a Table, if the server has one: look at `kind`. TooLarge beyond 100,000 entries."""
+        """The whole list. With `as_table` it is a Table if the server supports that: look at `kind`. TooLarge beyond 100,000 entries."""
         whole: Object = {}
         empty = 0
         for page in self.pages(path, labels=labels, fields=fields, as_table=as_table):
             empty = 0 if page.get("items") or page.get("rows") else empty + 1
             if empty > MOST_EMPTY:
-                raise Unreadable(f"{path}: a list of {empty} pages with nothing on them; is this an API server?")
+                raise Unreadable(f"{path}: the list has {empty} empty pages in a row; is this an API server?")
             if not whole:
                 whole = page
                 continue
@@ -109,7 +112,7 @@ class Cluster:
                 if key in page:
                     whole.setdefault(key, []).extend(page[key] or [])
             if max(len(whole.get("items") or ()), len(whole.get("rows") or ())) > MOST_ITEMS:
-                raise TooLarge(f"{path}: more than {MOST_ITEMS} objects; ask for fewer, with a selector", MOST_ITEMS)
+                raise TooLarge(f"{path}: more than {MOST_ITEMS} objects; narrow the list with a selector", MOST_ITEMS)
         whole.get("metadata", {}).pop("continue", None)
         return whole
 
@@ -124,7 +127,7 @@ class Cluster:
         as_table: bool = False,
         timeout: float | None = None,
     ) -> Iterator[Iterator[WatchEvent]]:
-        """What changes after the revision `since` (none: first what is there), until `timeout` seconds have passed.
+        """Changes after the revision `since` (without one: first the present state), until `timeout` seconds have passed.
 
         A connection that ends is resumed where it ended. Gone means: list again, and watch from there."""
         events = self._events(path, {"labelSelector": labels, "fieldSelector": fields}, since, as_table, timeout)
@@ -133,8 +136,8 @@ class Cluster:
         finally:
             events.close()  # type: ignore[attr-defined]
 
-    def watching(self, path: str, query: Mapping[str, str], *, as_table: bool = False) -> Asking:
-        """For a ResumedWatch: how it is asked for."""
+    def watching(self, path: str, query: Mapping[str, str], *, as_table: bool = False) -> OpenWatch:
+        """How a ResumingWatch opens its connection, each time."""
         headers = (("Accept", TABLE if as_table else JSON),)
         return lambda more: self.open_stream("GET", with_query(path, {**query, **more}), headers)
 
@@ -142,7 +145,7 @@ class Cluster:
     def stream(
         self, method: str, path: str, headers: Headers = (), body: bytes = b"", timeout: float | None = TIMEOUT
     ) -> Iterator[Answer]:
-        """Any path, its answer as it comes: logs, watches. Refusals are raised."""
+        """A request to any path whose answer is read as it comes: logs, watches. Raises what the server refuses."""
         answer = self.open_stream(method, path, headers, body, timeout)
         try:
             yield answer
@@ -152,7 +155,7 @@ class Cluster:
     def open_stream(
         self, method: str, path: str, headers: Headers = (), body: bytes = b"", timeout: float | None = TIMEOUT
     ) -> Answer:
-        """The same, left by the caller."""
+        """Like `stream`; the caller must `leave` the answer."""
         http, used = self._ready()
         answer = http.open_stream(method, path, (*used.headers, *headers), body, timeout)
         try:
@@ -167,15 +170,8 @@ class Cluster:
             raise
         return answer
 
-    @contextmanager
-    def websocket(self, path: str, protocols: tuple[str, ...]) -> Iterator[WebSocket]:
-        """Streams of pods: exec, attach, port-forward."""
-        http, used = self._ready()
-        with http.websocket(path, used.headers, TIMEOUT, protocols) as socket:
-            yield socket
-
     def open_websocket(self, path: str, protocols: tuple[str, ...], deadline: Deadline) -> WebSocket:
-        """The same, ended by the caller."""
+        """Opens a stream of a pod, such as port-forward. The caller ends it."""
         http, used = self._ready()
         return http.open_websocket(path, used.headers, deadline, protocols)
 
@@ -188,7 +184,7 @@ class Cluster:
         timeout: float = TIMEOUT,
         policy: RetryPolicy | None = None,
     ) -> Response:
-        """Any path. Refusals are raised. All tries together take `timeout` seconds at most."""
+        """A request to any path. Raises what the server refuses. All tries together take at most `timeout` seconds."""
         started, tries, left = time.monotonic(), 0, timeout
         while True:
             tries += 1
@@ -203,8 +199,8 @@ class Cluster:
             left = max(SHORTEST, timeout - (time.monotonic() - started))
 
     def close(self) -> None:
-        if self._http is not None:
-            self._http.close()
+        if self.http is not None:
+            self.http.close()
 
     def _object(
         self,
@@ -232,19 +228,19 @@ class Cluster:
         return response
 
     def _ready(self) -> tuple[Http, Credential]:
-        """Connections that show the current certificate, and the credential."""
+        """Connections with the current client certificate, and the credential for headers."""
         credential = self._credentials.ready()
         if credential is None:
             credential = aside(self._credentials.current)
         origin = read_origin(self.resolved.cluster.server, "the address of the API server")
         if credential.headers and not origin.private:
-            raise ConfigError(f"{origin} would be shown the credential unencrypted; use its https:// address")
+            raise ConfigError(f"{origin} would get the credential unencrypted; use its https:// address")
         old = None
         with self._lock:
-            if self._http is None or self._certificate != credential.certificate:
-                old, self._http = self._http, _http(self.resolved.cluster, credential.certificate)
+            if self.http is None or self._certificate != credential.certificate:
+                old, self.http = self.http, _http(self.resolved.cluster, credential.certificate)
                 self._certificate = credential.certificate
-            http = self._http
+            http = self.http
         if old is not None:
             old.close()
         return http, credential
@@ -252,7 +248,7 @@ class Cluster:
     def _events(
         self, path: str, query: Mapping[str, str], since: str, as_table: bool, timeout: float | None
     ) -> Iterator[WatchEvent]:
-        watch = ResumedWatch(self.watching(path, query, as_table=as_table), since, timeout)
+        watch = ResumingWatch(self.watching(path, query, as_table=as_table), since, timeout)
         deadline = after(timeout)
         try:
             while True:

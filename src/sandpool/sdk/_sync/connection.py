@@ -1,6 +1,11 @@
 # generated from sdk/_async/connection.py by tools/unasync.py; edit that one
 # ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
-"""What a program shares among its sandboxes: the way to the API server, the way to the router, and who it is."""
+"""The connection to a cluster that sandboxes share: to the API server, to the router, and the credentials for both.
+
+A sandbox uses the connection that it is given, one of its own, or the one that all others share. The shared one lasts as long as
+the program (or, asynchronously, its event loop), so a program that claims many sandboxes connects once. If the configuration
+changes, a new shared connection is made; sandboxes that use the old one keep it, and the last of them closes it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +17,12 @@ from typing import Self
 from sandpool.kube.config import Cluster as ApiServer
 from sandpool.kube.credentials import Credential
 from sandpool.kube.tls import tls_context
+from sandpool.sdk._sync.claim_watch import ClaimWatch
 from sandpool.sdk._sync.cluster import Cluster
 from sandpool.sdk._sync.http import Headers, Http
-from sandpool.sdk._sync.news import News
+from sandpool.sdk._sync.sync_primitives import Shared
 from sandpool.sdk._sync.transport import aside
-from sandpool.sdk._sync.tunnel import Tunnel, dig
+from sandpool.sdk._sync.tunnel import Tunnel, open_tunnel
 from sandpool.sdk.api_paths import claims
 from sandpool.sdk.claims import CLIENT
 from sandpool.sdk.config import Config, Resolved, resolve_here
@@ -28,43 +34,42 @@ from sandpool.wire.router_service import PORT
 
 
 class Connection:
-    """Open connections to one cluster. Sandboxes that are given the same one share them, which makes many claims cheaper.
+    """Connections to one cluster that several sandboxes can share, which makes many claims cheaper.
 
-    Nothing is sent before it is needed. Close it when no sandbox uses it any more, or use it in `with`."""
+    It connects on first use. Close it when no sandbox uses it any more, or use it in `with`."""
 
     def __init__(self, config: Config | None = None, *, resolved: Resolved | None = None) -> None:
         self.resolved = resolved or resolve_here(config)
         self._credentials = Credentials(self.resolved.user, os.environ)
         self.cluster = Cluster(self.resolved, self._credentials)
         self.mark = os.urandom(8).hex()  # of the claims that are made here
-        self._news: dict[str, News] = {}
+        self._claim_watches: dict[str, ClaimWatch] = {}
         self._router: Http | None = None
         self._lock = threading.Lock()  # never held while waiting
         self._used: Credential | None = None
 
     @property
     def namespace(self) -> str:
-        """Where sandboxes are unless told otherwise."""
+        """The default namespace of sandboxes."""
         return self.resolved.namespace
 
-    def news(self, namespace: str) -> News:
-        """What becomes of the claims that carry our mark."""
+    def claim_watch(self, namespace: str) -> ClaimWatch:
+        """The watch on the claims that this connection creates."""
         with self._lock:
-            if namespace not in self._news:
+            if namespace not in self._claim_watches:
                 query = {"labelSelector": f"{CLIENT}={self.mark}"}
-                self._news[namespace] = News(self.cluster.watching(claims(namespace), query))
-            return self._news[namespace]
+                self._claim_watches[namespace] = ClaimWatch(self.cluster.watching(claims(namespace), query))
+            return self._claim_watches[namespace]
 
     def router(self) -> Http:
-        """The way into sandboxes: the router at its address or, if none is known, through the API server. NotConfigured if neither
-        leads there."""
+        """HTTP to the router: at its address or, if none is known, through the API server. NotConfigured if neither works."""
         with self._lock:
             if self._router is None:
                 self._router = self._open_router()
             return self._router
 
     def bearer(self) -> Headers:
-        """The token, for the router: nothing else of a credential goes there."""
+        """The token for the router, which gets nothing else of the credential."""
         credential = self._credentials.ready()
         if credential is None:
             credential = aside(self._credentials.current)
@@ -76,16 +81,16 @@ class Connection:
         )
 
     def renew(self, used: Headers) -> bool:
-        """After a refusal: whether there is another token now."""
+        """After a 401: whether there is another token now."""
         credential = self._used
         if credential is None or not aside(lambda: self._credentials.renew(credential)):
             return False
         return self.bearer() != used
 
     def close(self) -> None:
-        """Closes all connections. Sandboxes are not touched."""
-        for news in self._news.values():
-            news.close()
+        """Closes all connections. Sandboxes keep running."""
+        for watch in self._claim_watches.values():
+            watch.close()
         self.cluster.close()
         if self._router is not None:
             self._router.close()
@@ -104,14 +109,84 @@ class Connection:
             origin = read_origin(address, "the address of the router")
             if not origin.private and not self.resolved.router_plain:
                 raise NotConfigured(
-                    f"the router at {origin} would be sent the token unencrypted over a network; give it TLS and an https:// "
-                    "address, or set SANDPOOL_ROUTER_PLAIN=1 (or Config(router_plain=True)) where nobody else listens"
+                    f"the router at {origin} would get the token unencrypted over a network; give it TLS and an https:// "
+                    "address, or set SANDPOOL_ROUTER_PLAIN=1 (or Config(router_plain=True)) on a network where nobody else listens"
                 )
             trust = ApiServer(server=address, ca=self.resolved.router_ca)
             return Http(origin, tls=tls_context(trust, None) if origin.secure else None)
         if not self.resolved.tunnel:
             raise NotConfigured(f"no way into the sandboxes of {self.resolved.source}: {self.resolved.no_router}")
-        return Http(Origin("http", "localhost", PORT), dial=self._dig)
+        return Http(Origin("http", "localhost", PORT), dial=self._open_tunnel)
 
-    def _dig(self, deadline: Deadline) -> Tunnel:
-        return dig(self.cluster, deadline)
+    def _open_tunnel(self, deadline: Deadline) -> Tunnel:
+        return open_tunnel(self.cluster, deadline)
+
+
+class ConnectionLease:
+    """A connection, until `end`."""
+
+    def __init__(self, connection: Connection, sharing: ConnectionSharing | None = None, *, own: bool = False) -> None:
+        self.connection = connection
+        self._sharing = sharing
+        self._own = own
+
+    def end(self) -> None:
+        """Calling it again does nothing."""
+        sharing, self._sharing = self._sharing, None
+        own, self._own = self._own, False
+        if sharing is not None:
+            sharing.release(self.connection)
+        if own:
+            self.connection.close()
+
+
+class ConnectionSharing:
+    """Leases the shared connection and counts who uses it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # never held while waiting
+        self._current: Connection | None = None
+        self._users: dict[Connection, int] = {}
+
+    def lease(self) -> ConnectionLease:
+        resolved = resolve_here(None)
+        old = None
+        with self._lock:
+            current = self._current
+            if current is None or current.resolved != resolved:
+                old, current = current, Connection(resolved=resolved)
+                self._current = current
+                if old is not None and self._users.get(old):
+                    old = None  # those who use it close it
+            self._users[current] = self._users.get(current, 0) + 1
+        if old is not None:
+            old.close()
+        return ConnectionLease(current, self)
+
+    def release(self, connection: Connection) -> None:
+        with self._lock:
+            self._users[connection] -= 1
+            unused = not self._users[connection]
+            if unused:
+                del self._users[connection]
+            closed = unused and connection is not self._current
+        if closed:
+            connection.close()
+
+    def close(self) -> None:
+        with self._lock:
+            current, self._current = self._current, None
+            left = {*self._users, *([current] if current is not None else [])}
+        for connection in left:
+            connection.close()
+
+
+SHARED = Shared(ConnectionSharing)
+
+
+def lease_connection(connection: Connection | None, config: Config | None) -> ConnectionLease:
+    if connection is not None:
+        return ConnectionLease(connection)
+    if config is not None:
+        return ConnectionLease(Connection(config), own=True)
+    return (SHARED.get()).lease()

@@ -2,12 +2,12 @@
 # ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
 """Requests for one sandbox, through the router: the headers that say which one, the credential, and what refusals mean.
 
-Success comes back; every other answer is raised, redirects too. What the router refuses has a class of its own (SandboxGone,
-SandboxNotFound, Suspended, NotReady, Denied); what the daemon inside refuses is a RouterError with its status and code. Paths are
+A successful answer is returned; every other one is raised, redirects too. Refusals of the router have classes of their own (SandboxGone,
+SandboxNotFound, Suspended, NotReady, Denied); a refusal of the daemon inside is a RouterError with its status and code. Paths are
 those of wire/paths.py, encoded.
 
-The daemon says with every answer which run of it answers. The first one that is heard of is meant from then on: any other one refuses,
-without having done anything, and SandboxRestarted says so, once.
+Every answer of the daemon carries its incarnation, which is new each time the daemon starts. Requests name the incarnation of the first
+answer: a daemon that was restarted since then refuses them without doing anything, and SandboxRestarted is raised once.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
 from sandpool.kube.errors import Unreachable, Unreadable
-from sandpool.sdk._sync.exchange import Body
+from sandpool.sdk._sync.exchange import Body, ByteStream
 from sandpool.sdk._sync.http import Answer, Headers, Http, RefusedUpgrade, Response
-from sandpool.sdk._sync.line import Line
 from sandpool.sdk._sync.websocket import WebSocket
+from sandpool.sdk.answers import refusal
 from sandpool.sdk.errors import (
     ProcessNotFound,
     Released,
@@ -30,8 +30,7 @@ from sandpool.sdk.errors import (
     SandboxReplaced,
     SandboxRestarted,
 )
-from sandpool.sdk.fates import UNHEARD, Ran
-from sandpool.sdk.refusals import refusal
+from sandpool.sdk.interruptions import UNKNOWN_RUN, LostRun
 from sandpool.wire.codes import Code
 from sandpool.wire.headers import INCARNATION, NAMESPACE, SANDBOX, UID
 from sandpool.wire.incarnation import sendable, started
@@ -42,23 +41,23 @@ _INCARNATION = INCARNATION.lower()
 
 
 class Way(Protocol):
-    """How the router is reached, and as whom."""
+    """How to reach the router, and with which credential."""
 
     def router(self) -> Http: ...
 
     def bearer(self) -> Headers:
-        """What proves who asks."""
+        """The headers with the credential."""
         ...
 
     def renew(self, used: Headers) -> bool:
-        """The router refused it: whether there is another one now."""
+        """The router refused the credential: whether there is another one now."""
         ...
 
 
 class Explaining(Protocol):
-    """Whoever can find out more about an error: what has become of the sandbox."""
+    """Finds out more about an error: what happened to the sandbox."""
 
-    def explained(self, error: SandboxError, ran: Ran) -> SandboxError: ...
+    def explain(self, error: SandboxError, ran: LostRun) -> SandboxError: ...
 
 
 class DataPlane:
@@ -68,15 +67,15 @@ class DataPlane:
         self.uid = uid
         self._way = way
         self._shut = ""
-        self._fate: Explaining | None = None
-        self._incarnation = ""  # of the daemon that is meant; empty: whichever there is
+        self._diagnosis: Explaining | None = None
+        self._incarnation = ""  # of the daemon that requests are for; empty: any
 
-    def ask(self, fate: Explaining) -> None:
-        """When something fails, from now on."""
-        self._fate = fate
+    def ask(self, diagnosis: Explaining) -> None:
+        """Has failures explained from now on."""
+        self._diagnosis = diagnosis
 
     def shut(self, why: str) -> None:
-        """From now on every request is refused with Released."""
+        """From now on every request raises Released."""
         self._shut = why
 
     def _reached(self) -> tuple[Http, Headers]:
@@ -84,30 +83,30 @@ class DataPlane:
             raise Released(self._shut)
         return self._way.router(), self._way.bearer()
 
-    def explained(self, error: SandboxError, ran: Ran = UNHEARD) -> SandboxError:
-        """The error that says what has happened to the sandbox, if that is why; `ran` is what it is about."""
-        if self._fate is None or self._shut:
+    def explain(self, error: SandboxError, ran: LostRun = UNKNOWN_RUN) -> SandboxError:
+        """The error that says what happened to the sandbox, if that is the cause; `ran` is the command or process it is about."""
+        if self._diagnosis is None or self._shut:
             return error
         meant = self._incarnation
-        found = self._fate.explained(error, ran)
-        # A process that the daemon does not know was asked for of the one that is meant already.
+        found = self._diagnosis.explain(error, ran)
+        # A process that the daemon does not know: the request already named its incarnation.
         if isinstance(found, SandboxRestarted | SandboxReplaced) and not isinstance(error, ProcessNotFound):
             self.forget(meant)
         return found
 
     @property
     def since(self) -> float:
-        """When the daemon that is meant began, in seconds since 1970, by the sandbox's clock."""
+        """When the daemon that requests are for was started, in seconds since 1970, by the sandbox's clock."""
         return started(self._incarnation)
 
     def forget(self, incarnation: str | None = None) -> None:
-        """Whoever asks knows that the sandbox was started again, or has done it: the next answer says which daemon is meant from then
-        on. With an `incarnation`, only if that one still is."""
+        """The caller knows of the restart, or caused it: the next answer says which daemon requests are for from then on. With an
+        `incarnation`, only if requests are still for that one."""
         if incarnation in (None, self._incarnation):
             self._incarnation = ""
 
     def answered_by_the_same(self, path: str, timeout: float) -> bool | None:
-        """Whether the daemon that is meant is there and knows what is at the path. None: nobody says."""
+        """Whether the daemon that requests are for answers and knows what is at the path. None: no answer."""
         http, proof = self._reached()
         try:
             response = http.request("GET", path, (*self.headers(), *proof), b"", timeout, ANSWER)
@@ -123,25 +122,25 @@ class DataPlane:
             self._incarnation = said
 
     def _refused(self, status: int, headers: Mapping[str, str], body: bytes, meant: str) -> SandboxError:
-        """`meant` is which daemon was asked for."""
+        """`meant` is the incarnation that the request named."""
         error = refusal(status, body, str(self))
         if not (meant and isinstance(error, RouterError) and error.code == Code.RESTARTED.word):
             self._heard(headers)
-            return self.explained(error)
+            return self.explain(error)
         self.forget(meant)
         self._heard(headers)
         restarted = SandboxRestarted(
-            f"{self} was started again since the last call, and nothing of this one was done; prepare it again and go on"
+            f"{self} was restarted since the last call, and this call did nothing; prepare the sandbox again and retry"
         )
-        if self._fate is None or self._shut:
+        if self._diagnosis is None or self._shut:
             return restarted
-        return self._fate.explained(restarted, Ran("", started(meant)))
+        return self._diagnosis.explain(restarted, LostRun("", started(meant)))
 
     def __str__(self) -> str:
         return f"sandbox {self.namespace}/{self.sandbox}"
 
     def headers(self) -> Headers:
-        """Which sandbox is meant, and which run of its daemon."""
+        """Headers: which sandbox, and which incarnation of its daemon."""
         found = [(SANDBOX, self.sandbox), (NAMESPACE, self.namespace)]
         if self.uid:
             found.append((UID, self.uid))
@@ -158,7 +157,7 @@ class DataPlane:
         timeout: float | None = None,
         limit: int = ANSWER,
     ) -> Response:
-        """One request whose answer fits into memory. It is the sandbox that answers: TooLarge if it says more than `limit` bytes."""
+        """One request whose answer is read into memory. The sandbox may answer anything: TooLarge if it is more than `limit` bytes."""
         http, proof = self._reached()
         meant, named = self._incarnation, self.headers()
         response = http.request(method, path, (*named, *proof, *headers), body, timeout, limit)
@@ -205,8 +204,8 @@ class DataPlane:
     @contextmanager
     def upgrade(
         self, path: str, protocol: str, headers: Headers = (), timeout: float | None = None
-    ) -> Iterator[tuple[Line, bytes]]:
-        """A connection that became a plain byte stream, and what came with the answer already."""
+    ) -> Iterator[tuple[ByteStream, bytes]]:
+        """A connection that became a plain byte stream, and the bytes that came right behind the answer."""
         http, proof = self._reached()
         meant, named = self._incarnation, self.headers()
         try:
@@ -222,7 +221,7 @@ class DataPlane:
         body = json.dumps(wish).encode()
         response = http.request("POST", path, (*proof, ("Content-Type", "application/json")), body, 30.0)
         if response.status >= 400:
-            raise self.explained(refusal(response.status, response.body, str(self)))
+            raise self.explain(refusal(response.status, response.body, str(self)))
         answer = response.json()
         if not isinstance(answer, dict) or not isinstance(answer.get("url"), str):
             raise Unreadable(f"{self}: the router gave no address for the port; upgrade it")

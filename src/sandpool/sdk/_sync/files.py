@@ -1,6 +1,9 @@
 # generated from sdk/_async/files.py by tools/unasync.py; edit that one
 # ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
-"""The files of a sandbox."""
+"""Reads, writes and transfers files and directory trees of a sandbox.
+
+A tree is sent as one tar archive, which is built and unpacked on the way, in constant memory.
+"""
 
 from __future__ import annotations
 
@@ -15,35 +18,34 @@ from sandpool.sdk._sync.data_plane import DataPlane
 from sandpool.sdk._sync.file_watch import Watch
 from sandpool.sdk._sync.http import LARGEST, Answer, Headers, Response
 from sandpool.sdk._sync.sources import Source, pieces_of, plain
-from sandpool.sdk._sync.trees import download_tree, upload_tree
 from sandpool.sdk.answers import read_object, understood
-from sandpool.sdk.errors import FileNotFound, PastTheEnd, RouterError
-from sandpool.sdk.file_errors import file_error, fits, lost
-from sandpool.sdk.file_paths import RemotePath, file_url, joined, octal
-from sandpool.sdk.local_files import LocalPath, Progress, is_folder, measured, opened, putting
+from sandpool.sdk.archives import Extraction, TreePieces
+from sandpool.sdk.errors import FileError, FileNotFound, PastTheEnd, RouterError
+from sandpool.sdk.local_files import LocalPath, Progress, is_directory, measured, opened, putting
+from sandpool.sdk.remote_files import RemotePath, file_error, file_url, fits, joined, lost, octal
 from sandpool.sdk.values import DEFAULT_MAX_BYTES, FileInfo, Transfer
+from sandpool.wire.tar import BadArchive
 
 PIECE = 256 * 1024
-ANSWER = 60.0
+ANSWER_TIMEOUT = 60.0
 """Seconds for a request that moves no contents."""
 
 
 class FileReader:
-    """A file in the sandbox whose bytes are read as they come."""
+    """A file in the sandbox that is read as a stream."""
 
     def __init__(self, answer: Answer, path: str) -> None:
         self.path = path
         self.size = int(answer.header("content-length") or 0)
-        """Bytes that will come."""
+        """Size of the part that will be read, in bytes."""
         self._answer = answer
 
     def read(self, limit: int = PIECE) -> bytes:
-        """Up to `limit` bytes as soon as there are any; none at the end."""
+        """Up to `limit` bytes, as soon as there are any; empty at the end."""
         return self._answer.read(limit)
 
     def all(self, max_bytes: int | None = DEFAULT_MAX_BYTES) -> bytes:
-        """All that is still to come. FileTooLarge if that is more than `max_bytes`, before it is read where the sandbox says so;
-        None: any number. However small the pieces are that it comes in, it takes no more memory than it is long."""
+        """Reads the rest. Raises FileTooLarge if it is more than `max_bytes` (None: no limit), before reading if the size is known."""
         found = bytearray()
         fits(self.path, self.size, max_bytes)
         while data := self.read():
@@ -57,9 +59,9 @@ class FileReader:
 
 
 class Files:
-    """Files and folders of a sandbox: `box.files`. A path that does not begin with a slash begins at the sandbox's home.
+    """Files and directories of a sandbox: `box.files`. Relative paths begin at the sandbox's home.
 
-    Refusals are FileNotFound, FileExists, FileDenied, NoSpace or another FileError, each with the `path`.
+    Errors are FileNotFound, FileExists, FileDenied, NoSpace or another FileError, each with its `path`.
     """
 
     def __init__(self, plane: DataPlane) -> None:
@@ -75,11 +77,10 @@ class Files:
         length: int | None = None,
         max_bytes: int | None = DEFAULT_MAX_BYTES,
     ) -> bytes:
-        """All of a file, or `length` bytes from `offset` on (fewer where it ends before).
+        """Reads a whole file, or `length` bytes from `offset` on (fewer if it ends before).
 
-        A file that is larger than `max_bytes` is FileTooLarge, and nothing of it is kept: what is in a sandbox may be of any size, and may
-        say that it is. With a `length` that is the limit. None: no limit. `open`, `read_into` and `download` take files of any size
-        in constant memory.
+        Raises FileTooLarge for a file larger than `max_bytes` (None: no limit); with a `length`, that is the limit. `open`, `read_into`
+        and `download` take files of any size in constant memory.
         """
         if length == 0:
             self.stat(path)
@@ -98,13 +99,14 @@ class Files:
         *,
         max_bytes: int | None = DEFAULT_MAX_BYTES,
     ) -> str:
-        """A file as text, of at most `max_bytes` as for `read`. `errors="replace"` never fails to decode."""
+        """Reads a file as text, of at most `max_bytes` as for `read`. `errors="replace"` never fails to decode."""
         return (self.read(path, max_bytes=max_bytes)).decode(encoding, errors)
 
     def read_into(self, path: RemotePath, file: IO[bytes], *, max_bytes: int | None = None) -> int:
-        """Copies a file of any size into a local file that is open for writing. How many bytes it had.
+        """Copies a file of any size into a local file that is open for writing. Returns its size.
 
-        With `max_bytes`, FileTooLarge is raised if it has more; no more than that is ever written."""
+        With `max_bytes`, raises FileTooLarge if it has more; no more than that is ever written.
+        """
         size = 0
         with self.open(path) as source:
             fits(source.path, source.size, max_bytes)
@@ -125,10 +127,10 @@ class Files:
             yield FileReader(answer, os.fspath(path))
 
     def write(self, path: RemotePath, data: Source, *, mode: int | None = None) -> None:
-        """Writes a file whole or not at all; folders on the way are made.
+        """Writes a file, whole or not at all; missing directories are created.
 
-        `data` is bytes, text (as UTF-8), a file that is open for reading (from its position on), or something that gives bytes
-        piece by piece, of any size: it is never held in memory as a whole. Without a `mode` an old file keeps its own.
+        `data` is bytes, text (as UTF-8), a file open for reading (from its position on), or an iterator of bytes, of any size: it is
+        never held in memory as a whole. Without a `mode` an existing file keeps its own.
         """
         url = file_url(path, mode=octal(mode))
         whole = plain(data)
@@ -142,19 +144,19 @@ class Files:
             # Names
 
     def list(self, path: RemotePath = ".") -> list[FileInfo]:
-        """The entries of a folder, by name; the first 100,000."""
+        """Lists the entries of a directory by name; at most the first 100,000."""
         answer = self._asked("GET", file_url(path, "list"), path, limit=LARGEST)
         entries = read_object(answer.body).get("entries", [])
         with understood():
             return [FileInfo.of(entry, joined(path, str(entry["name"]))) for entry in entries]
 
     def stat(self, path: RemotePath, *, follow: bool = True) -> FileInfo:
-        """What is at a path; without `follow`, a symlink itself."""
+        """Describes the file at a path; without `follow`, a symlink itself."""
         url = file_url(path, "stat") if follow else file_url(path, "stat", "nofollow")
         return FileInfo.of(read_object((self._asked("GET", url, path)).body), os.fspath(path))
 
     def exists(self, path: RemotePath) -> bool:
-        """Whether something is there; a symlink that leads nowhere is nothing."""
+        """Whether the path exists; a dangling symlink does not."""
         try:
             self.stat(path)
         except FileNotFound:
@@ -162,27 +164,27 @@ class Files:
         return True
 
     def mkdir(self, path: RemotePath, *, parents: bool = True, mode: int | None = None) -> None:
-        """Makes a folder. With `parents` those on the way too, and one that is there already is fine."""
+        """Creates a directory. With `parents`, creates missing parents and accepts an existing directory."""
         flags = ["mkdir", "parents"] if parents else ["mkdir"]
         self._asked("POST", file_url(path, *flags, mode=octal(mode)), path)
 
     def move(self, path: RemotePath, target: RemotePath) -> None:
-        """Gives a file or folder another name, over a file that has it. A symlink itself is moved."""
+        """Renames a file or directory, replacing a file of that name. A symlink itself is moved."""
         self._asked("POST", file_url(path, move=os.fspath(target)), path)
 
     def remove(self, path: RemotePath, *, recursive: bool = False) -> None:
-        """Removes a file or an empty folder; with `recursive` a folder with all that is in it. A symlink itself is removed."""
+        """Removes a file or an empty directory; with `recursive`, a directory and everything in it. A symlink itself is removed."""
         self._asked("DELETE", file_url(path, *(["recursive"] if recursive else [])), path, timeout=None)
 
         # Between here and there
 
     def upload(self, local: LocalPath, remote: RemotePath, *, progress: Progress | None = None) -> Transfer:
-        """Copies a local file to `remote`, or the contents of a local folder into the folder `remote`, over what is there.
+        """Copies a local file to `remote`, or the contents of a local directory into the directory `remote`, over what is there.
 
-        Modes, symlinks and times travel along. `progress(done, total)` hears of bytes on the way. Sockets and the like are
-        left out and named in the result.
+        Modes, symlinks and times are kept. `progress(done, total)` is called on the way, in bytes. Sockets and the like are skipped
+        and listed in the result.
         """
-        if is_folder(local):
+        if is_directory(local):
             return upload_tree(self._plane, local, remote, progress)
         with opened(local) as file:
             found = os.fstat(file.fileno())
@@ -198,20 +200,20 @@ class Files:
         progress: Progress | None = None,
         max_bytes: int | None = None,
     ) -> Transfer:
-        """Copies a file to `local`, or the contents of a folder into the local folder `local`, over what is there.
+        """Copies a file to `local`, or the contents of a directory into the local directory `local`, over what is there.
 
-        Nothing is written outside of `local`, whatever the sandbox sends: symlinks that would lead out are left out and named
-        in the result. `progress(done, total)` hears of bytes on the way; the total of a folder is not known (0). A file
-        appears whole or not at all. With `max_bytes`, FileTooLarge is raised if there is more, and no more than that is written:
-        a sandbox may send without end.
+        Nothing is written outside of `local`, whatever the sandbox sends: symlinks that would lead out are skipped and listed in the
+        result. `progress(done, total)` is called on the way, in bytes; the total of a directory is not known (0). A file appears whole
+        or not at all. With `max_bytes`, raises FileTooLarge if there is more, and no more than that is written: a sandbox may send
+        without end.
         """
         info = self.stat(remote)
         if info.is_dir:
             return download_tree(self._plane, remote, local, progress, max_bytes)
         done = 0
-        if is_folder(local):
+        if is_directory(local):
             raise IsADirectoryError(
-                f"{os.fspath(local)!r} is a folder; name the file in it that {info.path!r} is copied to"
+                f"{os.fspath(local)!r} is a directory; name the file in it that {info.path!r} is copied to"
             )
         with putting(local, info.mode & 0o777) as file:
             with self.open(remote) as source:
@@ -225,10 +227,10 @@ class Files:
         return Transfer(1, done)
 
     def watch(self, path: RemotePath = ".", *, recursive: bool = False) -> Watch:
-        """Changes below a folder as they happen: `for change in box.files.watch("src")`.
+        """Watches a directory for changes: `for change in box.files.watch("src")`.
 
-        It watches from the first step of the iteration, or from the `with` around it on; `close` or leaving ends it.
-        With `recursive`, folders below are watched too, also those that appear later.
+        It watches from the first step of the iteration, or from the `with` around it on; `close` or leaving ends it. With
+        `recursive`, directories below are watched too, also those that appear later.
         """
         url = file_url(path, "watch", *(["recursive"] if recursive else []))
         return Watch(self._plane, url, os.fspath(path))
@@ -241,7 +243,7 @@ class Files:
         url: str,
         path: RemotePath,
         body: bytes = b"",
-        timeout: float | None = ANSWER,
+        timeout: float | None = ANSWER_TIMEOUT,
         limit: int = ANSWER_BYTES,
     ) -> Response:
         try:
@@ -265,9 +267,61 @@ class Files:
         body: bytes | BinaryIO | Iterator[bytes] = b"",
     ) -> Iterator[Answer]:
         try:
-            with self._plane.stream(method, url, headers, body, timeout=None if body else ANSWER) as answer:
+            with self._plane.stream(method, url, headers, body, timeout=None if body else ANSWER_TIMEOUT) as answer:
                 yield answer
         except RouterError as error:
             raise file_error(error, os.fspath(path)) from None
         except Unreachable as error:
             raise lost(error, str(self._plane), os.fspath(path)) from error
+
+
+TAR = (("Content-Type", "application/x-tar"),)
+
+
+def upload_tree(plane: DataPlane, local: LocalPath, remote: RemotePath, progress: Progress | None) -> Transfer:
+    tree = TreePieces(os.fspath(local))
+    total = tree.measure() if progress is not None else 0
+
+    def pieces() -> Iterator[bytes]:
+        for piece in tree:
+            yield piece
+            if progress is not None:
+                progress(tree.size, total)
+
+    try:
+        with plane.stream("PUT", file_url(remote, "tar"), TAR, pieces()) as answer:
+            answer.all(ANSWER_BYTES)
+    except RouterError as error:
+        raise file_error(error, os.fspath(remote)) from None
+    except Unreachable as error:
+        raise lost(error, str(plane), os.fspath(remote)) from error
+    return Transfer(tree.files, tree.size, tuple(tree.skipped))
+
+
+def download_tree(
+    plane: DataPlane, remote: RemotePath, local: LocalPath, progress: Progress | None, max_bytes: int | None = None
+) -> Transfer:
+    done = 0
+
+    def report(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress is not None:
+            progress(done, 0)
+
+    try:
+        with plane.stream("GET", file_url(remote, "tar")) as answer:
+            with Extraction(
+                os.fspath(local), report, lambda size: fits(os.fspath(remote), size, max_bytes)
+            ) as extraction:
+                for data in answer:
+                    extraction.feed(data)
+                extraction.finish()
+    except RouterError as error:
+        raise file_error(error, os.fspath(remote)) from None
+    except Unreachable as error:
+        raise lost(error, str(plane), os.fspath(remote)) from error
+    except BadArchive as error:
+        where = f"{plane}: {os.fspath(remote)!r} to {os.fspath(local)!r}"
+        raise FileError(f"{where}: {error}", os.fspath(remote)) from None
+    return Transfer(extraction.files, extraction.size, tuple(extraction.skipped))

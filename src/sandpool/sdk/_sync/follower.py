@@ -1,9 +1,9 @@
 # generated from sdk/_async/follower.py by tools/unasync.py; edit that one
 # ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
-"""The output of a process from a position on, across lost connections: nothing is lost, nothing comes twice.
+"""The output of a process from a position on, across lost connections: nothing is lost, and nothing is delivered twice.
 
-What was received is counted in bytes; when a connection is lost, the next one begins where the last one ended. How long it is
-tried without any progress is limited.
+It counts the bytes that it received; when a connection is lost, the next one begins at that position. It gives up after some time
+without progress.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from sandpool.kube.errors import Unreachable
-from sandpool.sdk._sync.links import Link
+from sandpool.sdk._sync.frame_streams import FrameStream
 from sandpool.sdk._sync.transport import Lock, sleep
 from sandpool.sdk.answers import understood
 from sandpool.sdk.deadline import after, left
@@ -21,12 +21,12 @@ from sandpool.sdk.values import Exit, Output, StreamName
 from sandpool.wire.frames import Frame, Kind
 
 PATIENCE = 30.0
-"""Seconds without progress until a lost connection is given up."""
+"""Seconds without progress after which it gives up."""
 LONGEST_PAUSE = 2.0
 
 
 class Patience:
-    """Pauses between attempts, each twice as long as the one before; progress begins anew."""
+    """Pauses between attempts, each twice as long as the one before; progress resets them."""
 
     def __init__(self, seconds: float = PATIENCE) -> None:
         self._seconds = seconds
@@ -48,19 +48,19 @@ class Patience:
 
 
 class Follower:
-    def __init__(self, name: str, opening: Callable[[int], Link], position: int) -> None:
-        """`name` is for messages; `opening` makes a link from a position on."""
+    def __init__(self, name: str, opening: Callable[[int], FrameStream], position: int) -> None:
+        """`name` is for messages; `opening` opens a stream from a position on."""
         self.position = position
         self.exit: Exit | None = None
         self._name = name
         self._opening = opening
-        self._link: Link | None = None
-        self._lock = Lock()  # never two connections at once: one that nobody reads would hold up the process
+        self._link: FrameStream | None = None
+        self._lock = Lock()  # never two connections at once: one that nobody reads would block the process
         self._lost = 0
         self._patience = Patience()
 
     def next(self, timeout: float | None = None) -> Output | None:
-        """The next piece; None after the end. TimedOut if none came in time: nothing is lost then."""
+        """The next piece; None after the end. TimedOut if none comes in time; nothing is lost then."""
         deadline = after(timeout)
         while self.exit is None:
             frame = self._frame(left(deadline))
@@ -90,7 +90,7 @@ class Follower:
         """The next frame; None if the connection was lost, and another one is to be tried."""
         try:
             link = self.link()
-        except SandboxRestarted:  # there is nothing to come back to
+        except SandboxRestarted:  # there is nothing to reconnect to
             raise
         except Unreachable as error:
             self._patience.after(error)
@@ -105,23 +105,23 @@ class Follower:
             return None
         if frame is None:
             self.drop(link)
-            self._patience.after(Unreachable(f"{self._name}: its output ended before its end was told"))
+            self._patience.after(Unreachable(f"{self._name}: its output ended without an exit code"))
         return frame
 
-    def link(self) -> Link:
-        """The connection, made if there is none. Whoever reads and whoever writes share it."""
+    def link(self) -> FrameStream:
+        """The connection, opened if there is none. Reader and writer share it."""
         with self._lock:
             if self._link is None:
                 self._link = self._opening(self.position)
             return self._link
 
-    def drop(self, link: Link | None) -> None:
-        """Lets go of a connection that is lost, unless another one has taken its place already."""
+    def drop(self, link: FrameStream | None) -> None:
+        """Closes a connection that is lost, unless another one has replaced it."""
         if link is not None and link is self._link:
             self.close()
 
     def close(self) -> None:
-        """Lets go of the connection. `next` makes another one."""
+        """Closes the connection. `next` opens another one."""
         link, self._link = self._link, None
         if link is not None:
             link.close()

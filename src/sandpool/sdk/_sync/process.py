@@ -1,6 +1,6 @@
 # generated from sdk/_async/process.py by tools/unasync.py; edit that one
 # ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
-"""A process that goes on by itself: fed, read, signalled, waited for, from any connection."""
+"""A background process: feed, read, signal and wait for it, from any connection."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from urllib.parse import quote
 from sandpool.kube.errors import Unreachable
 from sandpool.sdk._sync.data_plane import DataPlane
 from sandpool.sdk._sync.follower import Follower, Patience
-from sandpool.sdk._sync.links import AnswerLink, Link
+from sandpool.sdk._sync.frame_streams import FrameStream, ResponseFrames
 from sandpool.sdk._sync.sources import plain
-from sandpool.sdk.capture import Capture
 from sandpool.sdk.command import shown
 from sandpool.sdk.deadline import after, left
 from sandpool.sdk.errors import (
@@ -30,8 +29,8 @@ from sandpool.sdk.errors import (
     SandboxRestarted,
     TimedOut,
 )
-from sandpool.sdk.fates import UNHEARD, Ran
-from sandpool.sdk.outcome import checked, command_error
+from sandpool.sdk.interruptions import UNKNOWN_RUN, LostRun
+from sandpool.sdk.outcome import Capture, checked, command_error
 from sandpool.sdk.values import DEFAULT_MAX_OUTPUT, Exit, Output, ProcessInfo, Result
 from sandpool.wire.paths import PROCESSES
 
@@ -48,12 +47,12 @@ class Input:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._name = secrets.token_hex(8)  # so that what is sent again is known again
+        self._name = secrets.token_hex(8)  # so that the daemon recognises input that is sent again
         self._sent = 0
 
     def write(self, data: bytes | str) -> None:
-        """Returns when the process has it in its pipe: one that does not read makes the writer wait. A connection that is lost
-        meanwhile is made again, and nothing arrives twice."""
+        """Writes to the pipe of the process; waits while the process does not read. Reconnects if the connection is lost; nothing
+        arrives twice."""
         body = plain(data) or b""
         for at in range(0, len(body), PIECE):
             piece = body[at : at + PIECE]
@@ -61,7 +60,7 @@ class Input:
             self._sent += len(piece)
 
     def close(self) -> None:
-        """Says that nothing more will come."""
+        """Closes stdin."""
         self._send("stdin?eof")
 
     def _send(self, what: str, body: bytes = b"") -> None:
@@ -77,13 +76,13 @@ class Input:
 
 
 class Process:
-    """A process in the sandbox that outlives this handle. `box.start` makes one, `box.process(id)` comes back to it.
+    """A process in the sandbox that outlives this handle. Start one with `box.start`, reattach with `box.process(id)`.
 
-    `for output in process` gives what it says, until its end. A connection that is lost is made again, and the output goes
-    on where it was. While nobody reads, the process is not held up: the newest part of its output stays (`keep` bytes), and
-    a later piece says how much before it was lost. While somebody reads, nothing is lost: a slow reader slows the process.
+    `for output in process` yields its output until it ends. A lost connection is reopened, and the output continues where it
+    was. While nobody reads, the process is not blocked: the newest `keep` bytes of its output are kept, and the next piece says
+    how much before it was lost. While somebody reads, nothing is lost: a slow reader slows the process down.
 
-    As a context manager it ends the process when it is left; `close` only lets go of the connection.
+    As a context manager it ends the process on exit; `close` only closes the connection.
     """
 
     def __init__(self, plane: DataPlane, info: ProcessInfo, position: int = 0) -> None:
@@ -93,7 +92,7 @@ class Process:
         self.stdin = Input(self)
         self._plane = plane
         self._exit = info.exit
-        self._ran = Ran(info.id, info.started or UNHEARD.started)
+        self._ran = LostRun(info.id, info.started or UNKNOWN_RUN.started)
         self._follower = Follower(self._name, self._open, position)
 
     @property
@@ -102,26 +101,26 @@ class Process:
 
     @property
     def exit(self) -> Exit | None:
-        """How it ended, as far as this handle knows; `poll` asks."""
+        """How it ended, as far as this handle knows; `poll` asks the sandbox."""
         return self._exit or self._follower.exit
 
     @property
     def position(self) -> int:
-        """Where the next piece of output begins: `box.process(id, position=...)` goes on from there."""
+        """Where the next piece of output begins; `box.process(id, position=...)` continues there."""
         return self._follower.position
 
-        # What it says
+        # Output
 
     def read(self, timeout: float | None = None) -> Output | None:
-        """The next piece of its output; None when it has ended and all was read. TimedOut if none comes in time."""
+        """The next piece of output; None when the process has ended and everything was read. Raises TimedOut if none comes in time."""
         try:
             return self._follower.next(timeout)
         except (RouterError, NotReady, SandboxRestarted) as error:
             raise self._failed(error) from None
         except TimedOut:
-            if timeout is None:  # not its silence: the connection
+            if timeout is None:  # the connection timed out, not the process
                 raise
-            raise TimedOut(f"{self._name}: no output within {timeout:g} s; it goes on") from None
+            raise TimedOut(f"{self._name}: no output within {timeout:g} s; it keeps running") from None
 
     def __iter__(self) -> Self:
         return self
@@ -135,7 +134,7 @@ class Process:
     def result(
         self, timeout: float | None = None, *, check: bool = False, max_output: int = DEFAULT_MAX_OUTPUT
     ) -> Result:
-        """Reads to the end and gives it all, as `run` does. CommandTimeout if that takes longer; the process then goes on."""
+        """Reads to the end and returns everything, as `run` does. Raises CommandTimeout if that takes longer; the process continues."""
         deadline = after(timeout)
         kept = {"stdout": Capture(max_output), "stderr": Capture(max_output)}
         lost = 0
@@ -144,7 +143,9 @@ class Process:
                 output = self.read(left(deadline))
             except TimedOut:
                 said = kept["stdout"].done(), kept["stderr"].done()
-                raise CommandTimeout(f"{self._name} has not ended within {timeout:g} s; it goes on", *said) from None
+                raise CommandTimeout(
+                    f"{self._name} has not ended within {timeout:g} s; it keeps running", *said
+                ) from None
             if output is None:
                 break
             lost += output.lost
@@ -155,7 +156,7 @@ class Process:
         result = Result(self.command, end.code, out, err, end.signal, end.timed_out, lost, end.out_of_memory)
         return checked(result, str(self._plane)) if check else result
 
-        # How it ends
+        # Its end
 
     def poll(self) -> int | None:
         """Its exit code if it has ended, else None."""
@@ -164,11 +165,12 @@ class Process:
         return None if self.exit is None else self.exit.code
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, once it has ended. CommandTimeout if it has not in time; it then goes on.
+        """Waits for the process to end and returns its exit code. Raises CommandTimeout if it takes longer; the process continues.
 
-        Waiting does not read: output stays as much as `keep` says, and the process is not held up by it."""
+        Waiting does not read: the newest `keep` bytes of output are kept, and the process is not blocked.
+        """
         if self.exit is None:
-            self._follower.close()  # a reader that does not read would hold it up for ever
+            self._follower.close()  # an open stream that nobody reads would block the process for ever
         patience, deadline = Patience(), after(timeout)
         while (end := self.exit) is None:
             seconds = LONGEST_WAIT if deadline is None else min(LONGEST_WAIT, deadline - time.monotonic())
@@ -180,28 +182,28 @@ class Process:
             except Unreachable as error:
                 patience.after(error)
             if seconds <= 0 and self._exit is None:
-                raise CommandTimeout(f"{self._name} has not ended within {timeout:g} s; it goes on")
+                raise CommandTimeout(f"{self._name} has not ended within {timeout:g} s; it keeps running")
         return end.code
 
     def info(self) -> ProcessInfo:
-        """As the sandbox lists it now."""
+        """The process as the sandbox lists it now."""
         return self._look("")
 
     def signal(self, signal: str | int) -> None:
-        """To the process and all of its group: a name such as "INT" or a number."""
+        """Sends a signal to the process and its group: a name such as "INT", or a number."""
         name = signal if isinstance(signal, str) else int(signal)
         self._tell("signal", json.dumps({"signal": name}).encode())
 
     def terminate(self) -> None:
-        """Asks it to end (SIGTERM)."""
+        """Asks it to end: sends SIGTERM."""
         self.signal("TERM")
 
     def kill(self) -> None:
-        """Ends it (SIGKILL), with all of its group. `remove` also ends what has left that."""
+        """Kills it and its group (SIGKILL). `remove` also kills what has left the group."""
         self.signal("KILL")
 
     def remove(self) -> None:
-        """Ends it if it runs, with all that it has started, and lets the sandbox forget it and its output."""
+        """Kills the process if it runs, with everything it has started, and deletes its record and output."""
         self.close()
         try:
             self._plane.request("DELETE", self._path(), timeout=ANSWER)
@@ -210,7 +212,7 @@ class Process:
                 raise self._failed(error) from None
 
     def close(self) -> None:
-        """Lets go of the connection; the process goes on."""
+        """Closes the connection; the process continues."""
         self._follower.close()
 
     def __enter__(self) -> Self:
@@ -230,8 +232,8 @@ class Process:
     def _path(self, what: str = "") -> str:
         return f"{PROCESSES}/{quote(self.id, safe='')}" + (f"/{what}" if what else "")
 
-    def _open(self, position: int) -> Link:
-        return AnswerLink.open(self._plane, "GET", self._path(f"output?from={position}&follow"))
+    def _open(self, position: int) -> FrameStream:
+        return ResponseFrames.open(self._plane, "GET", self._path(f"output?from={position}&follow"))
 
     def _look(self, query: str) -> ProcessInfo:
         try:
@@ -247,13 +249,13 @@ class Process:
             raise self._failed(error) from None
 
     def _failed(self, error: RouterError | NotReady | SandboxRestarted) -> SandboxError:
-        """ProcessLost if the sandbox was started again since, whatever was heard of it."""
+        """ProcessLost if the sandbox was restarted since."""
         if isinstance(error, SandboxRestarted):
             return ProcessLost(f"{self._name}: it ended, for {error}", error.reason)
         if isinstance(error, RouterError):
-            return self._plane.explained(command_error(error, process=True), self._ran)
+            return self._plane.explain(command_error(error, process=True), self._ran)
         unknown = ProcessNotFound(f"{self._name}: {error}")
-        found = self._plane.explained(unknown, self._ran)
+        found = self._plane.explain(unknown, self._ran)
         if found is unknown:
             return error
         self._plane.forget()

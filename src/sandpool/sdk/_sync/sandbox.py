@@ -1,6 +1,6 @@
 # generated from sdk/_async/sandbox.py by tools/unasync.py; edit that one
 # ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
-"""A sandbox that is yours: claim one, use it, give it back."""
+"""The sandbox handle: claim a sandbox, use it, release it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from sandpool.kube.errors import Invalid, NotFound
-from sandpool.sdk._sync.claiming import Wish, give_back, obtain, wait_ready
+from sandpool.sdk._sync.claiming import ClaimRequest, give_back, obtain, wait_ready
 from sandpool.sdk._sync.cluster import Cluster, Object
-from sandpool.sdk._sync.connection import Connection
+from sandpool.sdk._sync.connection import Connection, ConnectionLease, lease_connection
 from sandpool.sdk._sync.data_plane import DataPlane
-from sandpool.sdk._sync.fate import Fate
+from sandpool.sdk._sync.failure_diagnosis import FailureDiagnosis
 from sandpool.sdk._sync.files import Files
-from sandpool.sdk._sync.lending import Loan, borrow
+from sandpool.sdk._sync.operating_mode import RUNNING, SUSPENDED, set_operating_mode
 from sandpool.sdk._sync.processes import Commands
-from sandpool.sdk._sync.steering import RUNNING, SUSPENDED, steer
 from sandpool.sdk.api_paths import claims, sandboxes
 from sandpool.sdk.claims import (
     EXPIRED,
@@ -43,26 +42,26 @@ from sandpool.sdk.suspension import kept_paths, outlook
 from sandpool.wire.paths import TOKENS
 
 PATIENCE = 60.0
-"""Seconds for suspending and resuming, unless said otherwise."""
+"""Default seconds for suspending and resuming."""
 
 
 class Sandbox(Commands):
-    """One sandbox. Get it from `claim` or `attach`; what runs in it and its files are methods and `files`."""
+    """A sandbox. Get one with `claim` or `attach`; run commands with its methods and reach its files with `files`."""
 
     files: Files
-    """The sandbox's files and folders."""
+    """The sandbox's files and directories."""
 
-    def __init__(self, loan: Loan, claim: Object, *, env: Mapping[str, str], owned: bool) -> None:
-        """Not called by users: `claim` and `attach` do."""
-        self._loan = loan
-        self._connection = connection = loan.connection
+    def __init__(self, lease: ConnectionLease, claim: Object, *, env: Mapping[str, str], owned: bool) -> None:
+        """Internal: use `claim` or `attach`."""
+        self._lease = lease
+        self._connection = connection = lease.connection
         self._owned = owned  # the claim ends with this handle
         self._ended = ""
         self._claim = claim
         self._env = dict(env)
         self._plane = DataPlane(connection, self.namespace, sandbox_name(claim))
-        self._fate = Fate(connection.cluster, self._plane, claim)
-        self._plane.ask(self._fate)
+        self._diagnosis = FailureDiagnosis(connection.cluster, self._plane, claim)
+        self._plane.ask(self._diagnosis)
         self.files = Files(self._plane)
 
     @classmethod
@@ -79,17 +78,17 @@ class Sandbox(Commands):
         config: Config | None = None,
         connection: Connection | None = None,
     ) -> Sandbox:
-        """A sandbox of a warm pool, ready to be used.
+        """Claims a sandbox from a warm pool and returns it ready to use.
 
-        In `with` it is released at the end, also after an error; otherwise call `release` yourself.
+        `with` releases it at the end, also after an error; otherwise call `release` yourself.
 
-        `env` is the environment of everything that is run through this handle. `labels` are those of the claim. After `ttl`
-        (seconds, or a timedelta) the sandbox ends by itself; `extend` gives it more. If there is no sandbox within `timeout`
-        seconds, ClaimTimeout says what it waits for; if there never will be one, ClaimFailed or PoolNotFound says why at once. In
-        either case nothing is left behind.
+        `name` is the claim's name. Default: the pool's name plus a random suffix. `env` is added to the environment of everything you
+        run through this handle. `labels` go onto the claim. Set `ttl` (seconds, or a timedelta) so the sandbox is deleted even if
+        your program is killed; `extend` prolongs it. Raises ClaimTimeout if no sandbox is ready within `timeout` seconds, and
+        ClaimFailed or PoolNotFound at once if none ever will be. In either case the claim is deleted.
 
-        `config` says which cluster, unless SANDPOOL_* or a cluster on this machine do; such a sandbox has connections of its own,
-        unless it is given a `connection`. Without either, all sandboxes of a program share theirs.
+        `config` says which cluster to use. Default: SANDPOOL_* variables, or the cluster on this machine. A sandbox with a `config`
+        opens its own connections unless you pass a `connection`; all others in a program share one.
         """
         return cls._claimed(pool, name, namespace, env or {}, labels or {}, ttl, timeout, config, connection)
 
@@ -104,10 +103,10 @@ class Sandbox(Commands):
         config: Config | None = None,
         connection: Connection | None = None,
     ) -> Sandbox:
-        """The sandbox of a claim that exists. Leaving `with` does not release it.
+        """Attaches to the sandbox of an existing claim. Leaving `with` does not release it.
 
-        One that is not ready yet is waited for, at most `timeout` seconds; one that is suspended is not. SandboxNotFound if there
-        is no claim of this name, SandboxGone if it has expired."""
+        Waits at most `timeout` seconds until the sandbox is ready, unless it is suspended. Raises SandboxNotFound if there is no
+        claim of this name, and SandboxGone if it has expired."""
         return cls._attached(name, namespace, env or {}, timeout, config, connection)
 
     @classmethod
@@ -120,21 +119,21 @@ class Sandbox(Commands):
         config: Config | None = None,
         connection: Connection | None = None,
     ) -> builtins.list[SandboxInfo]:
-        """What is claimed in a namespace, the oldest first. `labels` is a mapping or a selector as kubectl takes it."""
+        """Lists the claims of a namespace, oldest first. `labels` is a mapping, or a label selector as kubectl takes it."""
         if not isinstance(labels, str):
             labels = ",".join(f"{name}={value}" for name, value in checked_labels(labels or {}).items())
-        loan = borrow(connection, config)
-        used = loan.connection
+        lease = lease_connection(connection, config)
+        used = lease.connection
         try:
             answer = used.cluster.list(claims(namespace or used.namespace), labels=labels)
         finally:
-            loan.end()
+            lease.end()
         found = [info_of(item) for item in answer.get("items") or ()]
         return sorted((one for one in found if pool in (None, one.pool)), key=_age)
 
     @property
     def name(self) -> str:
-        """Of the claim: `attach` takes it."""
+        """The claim's name, which `attach` takes."""
         return str(self._claim["metadata"]["name"])
 
     @property
@@ -143,7 +142,7 @@ class Sandbox(Commands):
 
     @property
     def uid(self) -> str:
-        """Of the claim."""
+        """The claim's uid."""
         return str(self._claim["metadata"]["uid"])
 
     @property
@@ -152,39 +151,39 @@ class Sandbox(Commands):
 
     @property
     def sandbox(self) -> str:
-        """Name of the Sandbox to which this handle leads. If somebody deletes it, the claim gets another one; the call that finds
-        that out raises SandboxReplaced, and the handle leads to the new one."""
+        """Name of the Sandbox behind this handle. If somebody deletes it, the claim gets another one: the next call raises
+        SandboxReplaced once, and from then on the handle uses the new one."""
         return self._plane.sandbox
 
     def info(self) -> SandboxInfo:
-        """How it is now, with how often it was started again and why. SandboxGone if the claim has ended."""
-        return self._fate.counted(info_of(self._refresh()))
+        """The current state, with the number of restarts and the last reason. Raises SandboxGone if the claim has ended."""
+        return self._diagnosis.with_restarts(info_of(self._refresh()))
 
     def release(self) -> None:
-        """Gives the sandbox back: it ends, with everything in it. Once more does nothing, unless it failed."""
+        """Releases the sandbox: it is deleted with everything in it. Calling it again does nothing, unless it failed."""
         if self._ended:
             return
         self._plane.shut(f"{self.namespace}/{self.name} was released; claim or attach again")
         give_back(self._connection.cluster, self.namespace, self.name, self.uid)
         self._end("was released")
-        self._loan.end()
+        self._lease.end()
 
     def close(self) -> None:
-        """Lets go of this handle. The sandbox stays: `attach` finds it again."""
+        """Closes this handle. The sandbox keeps running: use `attach` to get it back."""
         if not self._ended:
             self._end("was closed")
-            self._loan.end()
+            self._lease.end()
 
     def suspend(self, timeout: float = PATIENCE) -> None:
         """Stops the sandbox. Returns when it has stopped; `resume` starts it again.
 
-        All processes end, and only files in the directories that `kept` lists are there again after `resume`: persistent volumes,
-        which a template declares in `volumeClaimTemplates`. The `/workspace` of the pool that `sandpool up` begins with is not one.
-        If no file is kept, a UserWarning says so before the sandbox stops."""
+        All processes end. Only files in the directories that `kept` lists survive: those on persistent volumes, which a template
+        declares in `volumeClaimTemplates`. The `/workspace` of the pool that `sandpool up` creates is not one of them. If no file is
+        kept, a UserWarning says so before the sandbox stops."""
         box = self._present()
         if not kept_paths(box):
             warnings.warn(f"suspending {self.namespace}/{self.name}: {outlook(box)}", UserWarning, stacklevel=2)
-        self._steer(SUSPENDED, timeout)
+        self._set_operating_mode(SUSPENDED, timeout)
 
     def kept(self) -> tuple[str, ...]:
         """The directories whose files survive `suspend` and `resume`; empty if there are none. All other files are lost."""
@@ -192,32 +191,32 @@ class Sandbox(Commands):
 
     def resume(self, timeout: float = PATIENCE) -> None:
         """Starts a suspended sandbox again. Returns when it can be used."""
-        self._steer(RUNNING, timeout)
+        self._set_operating_mode(RUNNING, timeout)
 
     def extend(self, ttl: float | timedelta) -> datetime:
-        """From now on the sandbox lives for `ttl` (seconds, or a timedelta), whatever was said before. Gives when it ends."""
+        """Sets the remaining lifetime to `ttl` (seconds, or a timedelta) from now. Returns when the sandbox will end."""
         end = shutdown_time(ttl, datetime.now(UTC))
         change = extension(self._refresh(), end)
         try:
             self._claim = self._connection.cluster.patch(claims(self.namespace, self.name), change)
         except (NotFound, Invalid) as error:
-            self._refresh()  # says so if it has ended meanwhile
+            self._refresh()  # raises if it has ended meanwhile
             raise error from None
         expires = info_of(self._claim).expires
         assert expires is not None
         return expires
 
     def url(self, port: int, *, ttl: float | None = None) -> str:
-        """An address of a port in the sandbox, for HTTP and WebSocket: whoever has it can use that port, and nothing else, for
-        `ttl` seconds (an hour, if not said). It needs no header and no other credential."""
+        """A URL of a port in the sandbox, for HTTP and WebSocket. Whoever has it can use that port, and nothing else, for `ttl`
+        seconds (default: an hour). It needs no header and no other credential."""
         self._check_open()
         asked: Any = port
         if not (isinstance(asked, int) and 0 < asked < 1 << 16):
             raise ValueError(f"port is {port!r}; give a number from 1 to 65535")
         resolved = self._connection.resolved
-        if not resolved.router:  # what a tunnel reaches has no address that a browser could use
+        if not resolved.router:  # a router behind a tunnel has no address that a browser could use
             raise NotConfigured(
-                f"no address for a port of {self.namespace}/{self.sandbox} can be made: {resolved.no_router}"
+                f"no URL for a port of {self.namespace}/{self.sandbox} is available: {resolved.no_router}"
             )
         wish: dict[str, Any] = {"namespace": self.namespace, "sandbox": self.sandbox, "port": port}
         if self._plane.uid:
@@ -245,7 +244,7 @@ class Sandbox(Commands):
     def __del__(self) -> None:
         if self.__dict__.get("_owned") and not self._ended:
             warnings.warn(
-                f"{self!r} was never released: it goes on living; use it in a with statement, or call release()",
+                f"{self!r} was never released and keeps running; use it in a `with` statement, or call release()",
                 ResourceWarning,
                 stacklevel=2,
                 source=self,
@@ -266,25 +265,25 @@ class Sandbox(Commands):
     ) -> Sandbox:
         asked: Any = pool  # whoever has no type checker may give anything
         if not (isinstance(asked, str) and asked):
-            raise ValueError("name a pool: `sandpool get pools` lists those there are")
-        env = environment(env)  # before there is a claim that a mistake in it would leave behind
+            raise ValueError("name a pool: `sandpool get pools` lists the existing ones")
+        env = environment(env)  # checked before a claim exists that would be left behind
         labels = checked_labels(labels)
-        loan = borrow(connection, config)
-        used = loan.connection
+        lease = lease_connection(connection, config)
+        used = lease.connection
         try:
             where, request = namespace or used.namespace, os.urandom(8).hex()
             chosen = name or generated_name(pool, int.from_bytes(os.urandom(12), "big"))
             body = claim_body(chosen, pool, labels, ttl, datetime.now(UTC), request, used.mark)
-            wish = Wish(body, where, chosen, pool, request, timeout)
-            claim = obtain(used.cluster, wish, used.news(where))
-            box = cls(loan, claim, env=env, owned=True)
+            wish = ClaimRequest(body, where, chosen, pool, request, timeout)
+            claim = obtain(used.cluster, wish, used.claim_watch(where))
+            box = cls(lease, claim, env=env, owned=True)
             if name or box.sandbox == chosen:
-                # A name that somebody chose may be used again, and a sandbox that was started for the claim has the claim's, as would
-                # the next one: so it is remembered by more than its name.
+                # A chosen name may be reused, and a sandbox that was started for the claim has the claim's name, as would
+                # the next one: so the handle also remembers the uid.
                 box._identify_or_release()
             return box
         except BaseException:
-            loan.end()
+            lease.end()
             raise
 
     @classmethod
@@ -298,24 +297,24 @@ class Sandbox(Commands):
         connection: Connection | None,
     ) -> Sandbox:
         env = environment(env)
-        loan = borrow(connection, config)
-        used = loan.connection
+        lease = lease_connection(connection, config)
+        used = lease.connection
         try:
             where = namespace or used.namespace
             claim = _existing(used.cluster, where, name)
             if info_of(claim).state is not State.SUSPENDED:
                 pool = str(claim["spec"]["warmPoolRef"]["name"])
-                wish = Wish({}, where, name, pool, "", timeout)
+                wish = ClaimRequest({}, where, name, pool, "", timeout)
                 claim = _ready(used.cluster, claim, wish)
-            box = cls(loan, claim, env=env, owned=False)
+            box = cls(lease, claim, env=env, owned=False)
             box._identify()
             return box
         except BaseException:
-            loan.end()
+            lease.end()
             raise
 
     def _identify(self) -> None:
-        """Finds the uid of the sandbox, so that no other one of its name is ever meant."""
+        """Reads the uid of the sandbox, so that no other one of its name is ever used."""
         self._plane.uid = str((self._present())["metadata"]["uid"])
 
     def _present(self) -> Object:
@@ -344,16 +343,16 @@ class Sandbox(Commands):
         self._claim = claim
         return claim
 
-    def _steer(self, mode: str, timeout: float) -> None:
+    def _set_operating_mode(self, mode: str, timeout: float) -> None:
         self._check_open()
         if not self._plane.uid:
             self._identify()
         try:
-            steer(self._connection.cluster, self.namespace, self.sandbox, self._plane.uid, mode, timeout)
+            set_operating_mode(self._connection.cluster, self.namespace, self.sandbox, self._plane.uid, mode, timeout)
         except SandboxGone as error:
-            raise self._plane.explained(error) from None
+            raise self._plane.explain(error) from None
         finally:
-            self._fate.steered()  # also where nobody waited for its end
+            self._diagnosis.mode_changed()  # also if nobody waited for its end
 
     def _check_open(self) -> None:
         if self._ended:
@@ -369,12 +368,12 @@ def _existing(cluster: Cluster, namespace: str, name: str) -> Object:
         return cluster.get(claims(namespace, name))
     except NotFound:
         raise SandboxNotFound(
-            f"there is no claim {name!r} in namespace {namespace}; `sandpool ls` lists those there are"
+            f"there is no claim {name!r} in namespace {namespace}; `sandpool ls` lists the existing ones"
         ) from None
 
 
-def _ready(cluster: Cluster, claim: Object, wish: Wish) -> Object:
-    """The claim, ready. One that is kept after its end (`Retain`) was a sandbox, and is none any more."""
+def _ready(cluster: Cluster, claim: Object, wish: ClaimRequest) -> Object:
+    """The claim, ready. A claim that is kept after its end (`Retain`) has no sandbox any more."""
     try:
         return wait_ready(cluster, claim, wish, time.monotonic() + wish.timeout)
     except ClaimFailed as error:

@@ -1,6 +1,6 @@
 # generated from sdk/_async/stream.py by tools/unasync.py; edit that one
 # ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
-"""A command whose output is read as it comes, and which ends with whoever reads it."""
+"""A command whose output is streamed, and which ends when its reader leaves."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ from types import TracebackType
 from typing import Self
 
 from sandpool.kube.errors import Unreachable
-from sandpool.sdk._sync.links import Link
-from sandpool.sdk.answers import understood
+from sandpool.sdk._sync.frame_streams import FrameStream
+from sandpool.sdk.answers import printable, understood
 from sandpool.sdk.command import shown
 from sandpool.sdk.deadline import after, left
 from sandpool.sdk.errors import CommandError, CommandLost, SandboxError
-from sandpool.sdk.fates import UNHEARD, Ran
+from sandpool.sdk.interruptions import UNKNOWN_RUN, LostRun
 from sandpool.sdk.outcome import refused
-from sandpool.sdk.refusals import printable
 from sandpool.sdk.values import Exit, Output
 from sandpool.wire.frames import Kind
 
 GRACE = 15.0
-"""Seconds beyond a command's time limit until its end has to be told."""
+"""Seconds beyond a command's time limit within which its end must be reported."""
 
 
 class Stream:
     """The output of a command, piece by piece: `for output in box.stream(...)`.
 
-    When the iteration is over, `exit` says how the command ended. Leaving it early, or the `with` around it, ends the
-    command with all that it has started. With a `timeout` the command is ended when the time is up, and `exit.timed_out` is set.
+    After the iteration, `exit` says how the command ended. Leaving it early, or the `with` around it, kills the command with
+    everything it has started. With a `timeout`, the command is killed when the time is up, and `exit.timed_out` is set.
     """
 
     def __init__(
         self,
         command: str | tuple[str, ...],
         sandbox: str,
-        opening: Callable[[], Link],
-        explained: Callable[[SandboxError, Ran], SandboxError],
+        opening: Callable[[], FrameStream],
+        explain: Callable[[SandboxError, LostRun], SandboxError],
         timeout: float | None = None,
     ) -> None:
         self.command = command
@@ -44,10 +43,10 @@ class Stream:
         self.process_id = ""
         self._sandbox = sandbox
         self._opening = opening
-        self._explained = explained
-        self._ran = UNHEARD
+        self._explained = explain
+        self._ran = UNKNOWN_RUN
         self._deadline = after(None if timeout is None else timeout + GRACE)
-        self._link: Link | None = None
+        self._link: FrameStream | None = None
         self._closed = False
         self._position = 0
 
@@ -76,14 +75,14 @@ class Stream:
                 return None
             try:
                 link = self._opened()
-                frame = link.next(left(self._deadline, f"{self._sandbox}: no end of {shown(self.command)!r} was told"))
+                frame = link.next(left(self._deadline, f"{self._sandbox}: no exit code of {shown(self.command)!r}"))
             except CommandError:  # it was never started, and this says why
                 self.close()
                 raise
             except Unreachable as error:
                 self.close()
                 raise self._lost(str(error)) from error
-            except BaseException:  # a half-read frame cannot be gone on with
+            except BaseException:  # a half-read frame cannot be resumed
                 self.close()
                 raise
             if frame is None:
@@ -96,7 +95,7 @@ class Stream:
             if frame.kind is Kind.STARTED:
                 self.process_id = str(frame.value.get("id", ""))
                 with understood():
-                    self._ran = Ran(self.process_id, float(frame.value.get("started", UNHEARD.started)))
+                    self._ran = LostRun(self.process_id, float(frame.value.get("started", UNKNOWN_RUN.started)))
             elif frame.kind is Kind.ERROR:
                 self.close()
                 said = printable(str(frame.value.get("message", "refused")))
@@ -106,8 +105,8 @@ class Stream:
                 self._finish(link)
         return None
 
-    def _finish(self, link: Link) -> None:
-        """Hears the end of the answer too: then the connection can be used again."""
+    def _finish(self, link: FrameStream) -> None:
+        """Reads the answer to its end, so that the connection can be reused."""
         try:
             link.next(GRACE)
         except Unreachable:
@@ -115,13 +114,13 @@ class Stream:
         self.close()
 
     def close(self) -> None:
-        """Ends the command, if it has not ended. Safe to call again."""
+        """Kills the command, if it has not ended. Safe to call again."""
         self._closed = True
         link, self._link = self._link, None
         if link is not None:
             link.close()
 
-    def _opened(self) -> Link:
+    def _opened(self) -> FrameStream:
         if self._link is None:
             self._link = self._opening()
         return self._link

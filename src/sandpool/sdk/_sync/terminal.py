@@ -1,6 +1,6 @@
 # generated from sdk/_async/terminal.py by tools/unasync.py; edit that one
 # ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
-"""A program on a terminal in the sandbox: what it shows, and what is typed."""
+"""A program on a terminal in the sandbox: its output, and what you type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Self
 from sandpool.kube.errors import Unreachable
 from sandpool.sdk._sync.data_plane import DataPlane
 from sandpool.sdk._sync.follower import Follower, Patience
-from sandpool.sdk._sync.links import Link, SocketLink
+from sandpool.sdk._sync.frame_streams import FrameStream, WebSocketFrames
 from sandpool.sdk._sync.process import Process
 from sandpool.sdk._sync.sources import plain
 from sandpool.sdk.errors import NotReady, RouterError, SandboxError, SandboxRestarted, TimedOut
@@ -19,10 +19,10 @@ from sandpool.wire.frames import Kind, encode
 
 
 class Terminal:
-    """A terminal with a program on it, a shell unless told otherwise. One thread may read while another writes.
+    """A terminal with a program on it, by default a shell. One thread may read while another writes.
 
-    `for data in terminal` gives what it shows, until the program ends. A connection that is lost is made again, and the
-    output goes on where it was. Leaving the `with`, or `close`, ends the program.
+    `for data in terminal` yields its output until the program ends. A lost connection is reopened, and the output continues
+    where it was. Leaving the `with`, or `close`, ends the program.
     """
 
     def __init__(self, plane: DataPlane, info: ProcessInfo, position: int = 0) -> None:
@@ -34,16 +34,16 @@ class Terminal:
 
     @property
     def exit(self) -> Exit | None:
-        """How the program ended, once `read` or `wait` has told."""
+        """How the program ended, known once `read` or `wait` has seen it."""
         return self._follower.exit or self._process.exit
 
     @property
     def position(self) -> int:
-        """Where the next output begins: `box.terminal(id=..., position=...)` goes on from there."""
+        """Where the next output begins; `box.terminal(id=..., position=...)` continues there."""
         return self._follower.position
 
     def read(self, timeout: float | None = None) -> bytes:
-        """What is shown next, as soon as there is something; nothing at the end. TimedOut if nothing comes in time."""
+        """The next output, as soon as there is any; empty at the end. Raises TimedOut if nothing comes in time."""
         try:
             output = self._follower.next(timeout)
         except (RouterError, NotReady, SandboxRestarted) as error:
@@ -64,31 +64,31 @@ class Terminal:
         return data
 
     def write(self, data: bytes | str) -> None:
-        """Types it."""
+        """Types `data`."""
         self._send(Kind.STDIN, plain(data) or b"")
 
     def resize(self, cols: int, rows: int) -> None:
-        """The program hears of it (SIGWINCH)."""
+        """Changes the size; the program gets SIGWINCH."""
         self._send(Kind.RESIZE, encode({"cols": cols, "rows": rows}))
 
     def signal(self, signal: str | int) -> None:
-        """To the program that was started and its group. What runs in front of a shell hears `write("\\x03")` instead."""
+        """Sends a signal to the program and its group. To interrupt what runs in the foreground of a shell, `write("\\x03")`."""
         self._process.signal(signal)
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code of the program, once it has ended. What it shows until then is let go."""
+        """Waits for the program to end and returns its exit code. Output until then is discarded."""
         if self.exit is not None:
             return self.exit.code
         self._follower.close()
         return self._process.wait(timeout)
 
     def detach(self) -> None:
-        """Lets go of the connection; the program goes on. `box.terminal(id=...)` comes back to it."""
+        """Closes the connection; the program continues. Reattach with `box.terminal(id=...)`."""
         self._follower.close()
         self._process.close()
 
     def close(self) -> None:
-        """Ends the program, with all that it has started, and forgets it."""
+        """Kills the program, with everything it has started, and deletes its record."""
         self._follower.close()
         self._process.remove()
 
@@ -104,17 +104,17 @@ class Terminal:
             if error is None:
                 raise
 
-    def _open(self, position: int) -> Link:
-        return SocketLink.open(self._plane, self._process._path(f"attach?from={position}"))
+    def _open(self, position: int) -> FrameStream:
+        return WebSocketFrames.open(self._plane, self._process._path(f"attach?from={position}"))
 
     def _send(self, kind: Kind, data: bytes) -> None:
-        """What is typed while a connection is being lost may not arrive: a terminal shows it if it did."""
+        """Input typed while the connection is lost may not arrive; the terminal echoes it if it does."""
         patience = Patience()
         while self.exit is None:
             link = None
             try:
                 link = self._follower.link()
-                assert isinstance(link, SocketLink)
+                assert isinstance(link, WebSocketFrames)
                 link.send(kind, data)
                 return
             except (RouterError, NotReady, SandboxRestarted) as error:

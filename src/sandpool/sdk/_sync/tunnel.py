@@ -1,13 +1,14 @@
 # generated from sdk/_async/tunnel.py by tools/unasync.py; edit that one
 # ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
-"""A way into a cluster through its API server: a port-forward to a pod of the router, over a WebSocket.
+"""Reaches the router through the API server: a port-forward to a pod of the router, over a WebSocket.
 
-Channel 0 carries the bytes, channel 1 what went wrong; each begins with the number of the port. A tunnel is one connection to the
+Channel 0 carries the bytes, channel 1 errors; each begins with the port number. A tunnel is one connection to the
 router, and is used as a Transport is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
 
 from sandpool.kube.errors import ApiError, NotFound, Unreachable, Unreadable
@@ -18,8 +19,7 @@ from sandpool.sdk._sync.websocket import WebSocket
 from sandpool.sdk.api_paths import api_path, with_query
 from sandpool.sdk.deadline import Deadline, left
 from sandpool.sdk.errors import NotConfigured
-from sandpool.sdk.router_service import chosen_pod, selector_of
-from sandpool.wire.router_service import NAMESPACE, SERVICE
+from sandpool.wire.router_service import NAMESPACE, PORT, SERVICE
 
 PROTOCOL = "v4.channel.k8s.io"
 DATA, ERROR = 0, 1
@@ -27,13 +27,13 @@ PIECE = 1 << 16  # bytes of one message
 
 
 class Tunnel:
-    """A Line."""
+    """A ByteStream."""
 
     def __init__(self, socket: WebSocket, pod: str) -> None:
         self._socket = socket
         self._pod = pod
         self._held = bytearray()
-        self._greeted = {DATA: b"", ERROR: b""}  # what came of the two bytes that each channel begins with
+        self._greeted = {DATA: b"", ERROR: b""}  # bytes of the port number that arrived, per channel
         self._ended = False
 
     @property
@@ -79,7 +79,7 @@ class Tunnel:
             return
         channel, data = message[0] if message else -1, message[1:]
         if channel not in self._greeted:
-            raise Unreadable(f"pod {self._pod}: the port-forward uses a channel that nobody asked for")
+            raise Unreadable(f"pod {self._pod}: the port-forward uses an unknown channel")
         missing = 2 - len(self._greeted[channel])
         self._greeted[channel] += data[:missing]
         data = data[missing:]
@@ -89,7 +89,7 @@ class Tunnel:
             raise Unreachable(f"pod {self._pod}: {data.decode('utf-8', 'replace').strip()[:500]}")
 
 
-def dig(cluster: Cluster, deadline: Deadline) -> Tunnel:
+def open_tunnel(cluster: Cluster, deadline: Deadline) -> Tunnel:
     """A tunnel to the router of the cluster. NotConfigured if there is none, or if it may not be used."""
     try:
         service = cluster.get(api_path("v1", "services", NAMESPACE, SERVICE))
@@ -100,7 +100,7 @@ def dig(cluster: Cluster, deadline: Deadline) -> Tunnel:
     except NotFound:
         raise _no_way(cluster, f"there is no service {SERVICE} in namespace {NAMESPACE}") from None
     except ApiError as error:
-        raise _no_way(cluster, f"looking for its router was refused ({error.message})") from None
+        raise _no_way(cluster, f"the API server refused to show its router ({error.message})") from None
     found = chosen_pod(service, pods)
     if found is None:
         raise _no_way(cluster, f"no pod of service {SERVICE} in namespace {NAMESPACE} is ready")
@@ -116,3 +116,40 @@ def dig(cluster: Cluster, deadline: Deadline) -> Tunnel:
 
 def _no_way(cluster: Cluster, why: str) -> NotConfigured:
     return NotConfigured(f"no way into the sandboxes of {cluster.resolved.source}: {why}; {cluster.resolved.no_router}")
+
+
+Object = Mapping[str, Any]
+
+
+def selector_of(service: Object) -> str:
+    """As a label selector. A service without one selects nothing, not everything."""
+    pairs = (service.get("spec") or {}).get("selector") or {"sandpool.dev/none": "none"}
+    return ",".join(f"{key}={value}" for key, value in sorted(pairs.items()))
+
+
+def chosen_pod(service: Object, pods: Iterable[Object]) -> tuple[str, int] | None:
+    """A pod that serves, and the port there; None if none does."""
+    ports = (service.get("spec") or {}).get("ports") or ()
+    wanted = next((port for port in ports if port.get("port") == PORT), ports[0] if ports else {"port": PORT})
+    target = wanted.get("targetPort") or wanted.get("port", PORT)
+    for pod in pods:
+        number = _number(pod, target)
+        if _serves(pod) and number is not None:
+            return str(pod["metadata"]["name"]), number
+    return None
+
+
+def _serves(pod: Object) -> bool:
+    status = pod.get("status") or {}
+    ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ())
+    return status.get("phase") == "Running" and ready and not pod["metadata"].get("deletionTimestamp")
+
+
+def _number(pod: Object, target: int | str) -> int | None:
+    if isinstance(target, int):
+        return target
+    for container in (pod.get("spec") or {}).get("containers") or ():
+        for port in container.get("ports") or ():
+            if port.get("name") == target:
+                return int(port["containerPort"])
+    return None

@@ -12,12 +12,11 @@ from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
 from sandpool.model.labels import POD_NAME
 from sandpool.model.metadata import Key, Uid
-from sandpool.model.percent import rolling_bounds
-from sandpool.model.pool import RollingUpdate, SandboxWarmPool, UpdateStrategyType
+from sandpool.model.pool import RollingUpdate, SandboxWarmPool, UpdateStrategyType, rolling_bounds
 from sandpool.model.reasons import Type
 from sandpool.model.resource import Resource
 from sandpool.model.sandbox import Sandbox
-from sandpool.simulation.authorship import Author
+from sandpool.simulation.steps import Author
 
 if TYPE_CHECKING:
     from sandpool.app.controllers import Caches
@@ -33,20 +32,20 @@ class Rollout:
 
 @dataclass(slots=True)
 class Knowledge:
-    """Of one leader."""
+    """What one leader knows and has done."""
 
     limits: dict[Uid, list[tuple[float, int]]] = field(
         default_factory=dict
     )  # by pool: how many it may have, since when
     began: dict[str, float] = field(default_factory=dict)  # by rid: when its first call left
     rollouts: dict[str, Rollout] = field(default_factory=dict)  # by rid
-    gone: dict[Uid, None] = field(default_factory=dict)  # what it deleted, and was told so
+    gone: dict[Uid, None] = field(default_factory=dict)  # what it deleted, as confirmed by an answer
     caches: dict[Any, Any] = field(default_factory=dict)  # its own, by resource
     binding: dict[Uid, SandboxWarmPool | None] = field(default_factory=dict)  # claims being bound: their pools
 
 
 def follow(leader: Leader, now: Any) -> Knowledge:
-    """Learns what the leader learns about pools, as it does."""
+    """Follows what the leader observes about pools, and its bindings."""
     knowledge = Knowledge(caches={cache.resource: cache for cache in leader.controllers.caches.all()})
 
     def learned(_: SandboxWarmPool | None, new: SandboxWarmPool | None) -> None:
@@ -62,22 +61,18 @@ def follow(leader: Leader, now: Any) -> Knowledge:
 
 def _follow_bindings(leader: Leader, knowledge: Knowledge) -> None:
     """A binding is several calls. What it was decided on is what was known before the first of them."""
-    work, pools = leader.controllers.claim._work, leader.controllers.caches.pools
+    work, pools = leader.controllers.claim._applier, leader.controllers.caches.pools
     bind = work._bind
 
     async def binding(claim: SandboxClaim, sandbox: Sandbox) -> Any:
         meta = claim.metadata
-        knowledge.binding[meta.uid] = pools.get(_pool_key(claim))
+        knowledge.binding[meta.uid] = pools.get(claim.pool_key)
         try:
             return await bind(claim, sandbox)
         finally:
             del knowledge.binding[meta.uid]
 
     work._bind = binding  # type: ignore[method-assign]
-
-
-def _pool_key(claim: SandboxClaim) -> Key:
-    return Key(claim.metadata.namespace, claim.spec.warm_pool_ref.name)
 
 
 def limit_of(pool: SandboxWarmPool) -> int:
@@ -96,7 +91,7 @@ def bounds_of(pool: SandboxWarmPool) -> Any:
 def note(
     leader: Leader, knowledge: Knowledge, who: Author, verb: str, resource: Resource[Any], name: str, namespace: str
 ) -> None:
-    """Called when a request leaves."""
+    """Records what the leader knows when it sends a request."""
     caches = leader.controllers.caches
     began = knowledge.began.setdefault(who.rid, who.issued)
     who.saw.began = began
@@ -109,7 +104,7 @@ def note(
         elif isinstance(known, SandboxClaim):
             bound = known.status.sandbox.name if known.status.sandbox is not None else ""
             who.saw.box = caches.sandboxes.get(Key(namespace, bound)) if bound else None
-            now = caches.pools.get(_pool_key(known))
+            now = caches.pools.get(known.pool_key)
             who.saw.pool = knowledge.binding.get(known.metadata.uid, now)
     if who.controller == "pool" and who.key is not None:
         _note_rollout(leader, knowledge, who, verb)
@@ -118,7 +113,7 @@ def note(
 
 
 def answered(knowledge: Knowledge, who: Author, verb: str, answer: object) -> None:
-    """Called when a request of the leader has been answered, and it heard of it."""
+    """Called when the answer to a request reached the leader."""
     known = who.saw.object
     if verb == "delete" and answer is None and known is not None:
         knowledge.gone[known.metadata.uid] = None
@@ -139,7 +134,7 @@ def _note_sandbox(caches: Caches, who: Author, box: Sandbox) -> None:
         pool = caches.pools.get(Key(meta.namespace, owner.name))
         if pool is not None and pool.metadata.uid == owner.uid:
             who.saw.pool = pool
-            who.saw.template = caches.templates.get(Key(meta.namespace, pool.spec.sandbox_template_ref.name))
+            who.saw.template = caches.templates.get(pool.template_key)
     pod = meta.annotations.get(POD_NAME) or meta.name
     who.saw.pod = caches.pods.get(Key(meta.namespace, pod))
     who.saw.service = caches.services.get(meta.key)

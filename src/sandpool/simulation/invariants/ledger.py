@@ -1,4 +1,4 @@
-"""What is true of the world, kept step by step, so that a judgement looks at one change and not at everything."""
+"""The state of the world, updated step by step, so that a judgement looks at one change and not at everything."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from sandpool.simulation.world import START
 
 
 class Ledger:
+    """The objects of the world as the invariants need them."""
+
     def __init__(self) -> None:
         self.sandboxes: dict[Uid, Sandbox] = {}
         self.sandbox_keys: dict[Key, Uid] = {}
@@ -30,13 +32,13 @@ class Ledger:
         self.ever_held: dict[Uid, dict[str, None]] = {}  # by claim: the names of all that it ever controlled
         self.makers: dict[Uid, str] = {}  # of sandboxes
         self.born: dict[Uid, Revision] = {}
-        self.namers: dict[Uid, str] = {}  # of claims: who said last, in an annotation, which sandbox they get
-        self.givers: dict[Uid, str] = {}  # who gave a sandbox to the claim that has it
-        self.ripe: dict[Uid, None] = {}  # sandboxes that were ready, or ended, at some time
+        self.namers: dict[Uid, str] = {}  # by claim: who last wrote the annotation with its sandbox
+        self.givers: dict[Uid, str] = {}  # by sandbox: who gave it to its claim
+        self.ripe: dict[Uid, None] = {}  # sandboxes that were ready or finished at some time
         self.edited: dict[Uid, float] = {}  # when the spec of a claim was last changed
 
     def enter(self, step: Step) -> None:
-        """After the judgement: now it is so."""
+        """Applies a step, after it was judged."""
         if step.resource is SANDBOXES:
             self._enter_sandbox(step)
         elif step.resource is CLAIMS:

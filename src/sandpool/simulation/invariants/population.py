@@ -1,4 +1,4 @@
-"""4 and 5: how many members a pool may make, and how many a rollout may take away, by what its leader knew."""
+"""Invariants 4 and 5: how many members a pool may make, and how many a rollout may remove, by what its leader knew."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def within_limits(
 
 
 def _created(ledger: Ledger, step: Step, known: Knowledge, began: Revision) -> Iterator[str]:
-    """Members that this leader made, or that were there before it began, it surely knows of, until it knows of their end."""
+    """The leader knows of the members that it made itself, and of those that existed before it began, until it knows that they are gone."""
     owner = owner_of(step.new, SandboxWarmPool.kind)
     if owner is None:
         yield f"4: {step.author} made sandbox {step.new.metadata.key} for no pool"
@@ -43,7 +43,7 @@ def _created(ledger: Ledger, step: Step, known: Knowledge, began: Revision) -> I
 
 
 def _limit(limits: list[tuple[float, int]], step: Step) -> int:
-    """The highest that was in force, as this leader knew, between the start of the reconcile and its call."""
+    """The highest limit that this leader knew of between the start of the reconcile and its call."""
     since = step.author.saw.began
     start = step.author.issued if since is None else since
     highest = 0

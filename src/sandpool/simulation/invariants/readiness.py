@@ -1,4 +1,4 @@
-"""8: Ready turns False only for what happened to the sandbox or its pod, never for an error on the controllers' side."""
+"""Invariant 8: Ready turns False only for what happened to the sandbox or its pod, never for an error of a controller."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def truthful(ledger: Ledger, step: Step) -> Iterator[str]:
     elif step.resource is SANDBOXES and _fell(step.old, step.new):
         cause = _sandbox_cause(step, step.new)
         if not cause:
-            said = find(step.new.status.conditions, Type.READY)
-            yield f"8: sandbox {step.new.metadata.key} is no longer Ready ({_why(said)}), says {step.author}, who knew of no cause"
+            condition = find(step.new.status.conditions, Type.READY)
+            yield f"8: sandbox {step.new.metadata.key} is no longer Ready ({_why(condition)}), says {step.author}, who knew of no cause"
 
 
 def _claim(step: Step, old: SandboxClaim, new: SandboxClaim) -> Iterator[str]:
-    said = find(new.status.conditions, Type.READY)
-    if said is not None and said.reason == Reason.CLAIM_EXPIRED:
+    condition = find(new.status.conditions, Type.READY)
+    if condition is not None and condition.reason == Reason.CLAIM_EXPIRED:
         known = step.author.saw.object
         planned = known if isinstance(known, SandboxClaim) else old
         before = find(old.status.conditions, Type.READY)
@@ -45,7 +45,7 @@ def _claim(step: Step, old: SandboxClaim, new: SandboxClaim) -> Iterator[str]:
     owner = box.metadata.controller if box is not None else None
     foreign = owner is None or owner.uid != new.metadata.uid
     if not (lost or foreign):
-        yield f"8: claim {new.metadata.key} is no longer Ready ({_why(said)}), says {step.author}, who knew its sandbox to be"
+        yield f"8: claim {new.metadata.key} is no longer Ready ({_why(condition)}), says {step.author}, who knew its sandbox to be"
 
 
 def _fell(old: SandboxClaim | Sandbox, new: SandboxClaim | Sandbox) -> bool:
@@ -62,10 +62,10 @@ def _sandbox_cause(step: Step, box: Sandbox) -> bool:
 
 
 def _held(obj: Pod | Service, box: Sandbox) -> bool:
-    """It belongs to the sandbox, and not to an earlier one of that name, and stays."""
+    """Whether it belongs to this sandbox, not to an earlier one of that name, and is not being deleted."""
     owner = obj.metadata.controller
     return owner is not None and owner.uid == box.metadata.uid and not obj.metadata.leaving
 
 
-def _why(said: Condition | None) -> str:
-    return f"{said.reason}: {said.message}" if said is not None else "no condition"
+def _why(condition: Condition | None) -> str:
+    return f"{condition.reason}: {condition.message}" if condition is not None else "no condition"

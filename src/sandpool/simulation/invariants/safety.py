@@ -1,4 +1,4 @@
-"""What must never be, judged change by change. Each judge looks at one kind and yields sentences that name the invariant."""
+"""Safety: what must never be true, judged at every change. Each judge looks at one kind and yields sentences that name the invariant."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ from sandpool.model.pool import SandboxWarmPool, UpdateStrategyType
 from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
-from sandpool.simulation.authorship import Author
 from sandpool.simulation.invariants.ledger import Ledger, moment, owner_of
-from sandpool.simulation.steps import Step
+from sandpool.simulation.steps import Author, Step
 
 CLAIM, POOL = SandboxClaim.kind, SandboxWarmPool.kind
 Judge = Callable[[Ledger, Step], Iterator[str]]
 
 
 def same_object(ledger: Ledger, step: Step) -> Iterator[str]:
-    """A write planned for one object must not befall another of its name."""
+    """A write that was planned for one object must not change another one of its name."""
     planned = step.author.saw.object
     if planned is None or step.old is None:
         return
     meant, met = planned.metadata, step.old.metadata
     if meant.key == met.key and meant.uid != met.uid and type(planned) is type(step.old):
-        yield f"uid: {step.author} planned a write for {meant.key} of uid {meant.uid}, and it befell the one of uid {met.uid}"
+        yield f"uid: {step.author} planned a write for {meant.key} of uid {meant.uid}, and it changed the one of uid {met.uid}"
 
 
 def one_owner(ledger: Ledger, step: Step) -> Iterator[str]:
@@ -81,7 +80,7 @@ def _fresh(who: Author, box: Sandbox) -> Iterator[str]:
 
 
 def stale(box: Sandbox, template: SandboxTemplate) -> bool:
-    """With the defaults that controllers have unless somebody chooses others; here nobody does."""
+    """Whether the sandbox is stale, with the default container defaults, which simulated controllers use."""
     meta, spec = template.metadata, template.spec
     return box.metadata.labels.get(TEMPLATE_REF_HASH) != name_hash(meta.name) or not follows(box.spec, spec, STANDARD)
 
@@ -101,7 +100,7 @@ def claimed_is_sacred(ledger: Ledger, step: Step) -> Iterator[str]:
         if claim is None or claim.metadata.leaving or claim.status.sandbox is None:
             return
         if ledger.edited.get(owner.uid, -1.0) >= _began(step):
-            return  # more time was given after it had looked: no write can test two objects
+            return  # more time was given after it had looked: no write can test two objects at once
         if claim.status.sandbox.name == name.name and not expired(claim_end(claim), moment(step.at)):
             yield f"3: sandbox {name}, which claim {owner.name} shows to its user, was deleted by {step.author}"
 
@@ -165,12 +164,12 @@ def named_before_ready(ledger: Ledger, step: Step) -> Iterator[str]:
     claim: SandboxClaim = step.new
     if not _ready(claim):
         return
-    told, shown = claim.metadata.annotations, _shown(claim)
+    annotations, shown = claim.metadata.annotations, _shown(claim)
     mine = ledger.namers.get(claim.metadata.uid, step.author.name) == step.author.name
-    if (told.get(SANDBOX_NAME) != shown and mine) or not told.get(CONTROLLER_FIRST_OBSERVED_AT):
+    if (annotations.get(SANDBOX_NAME) != shown and mine) or not annotations.get(CONTROLLER_FIRST_OBSERVED_AT):
         yield (
             f"annotations: claim {claim.metadata.key} is Ready with sandbox {shown}, says {step.author}; its annotations say "
-            f"{told.get(SANDBOX_NAME, 'none')}, first seen {told.get(CONTROLLER_FIRST_OBSERVED_AT, 'never')}"
+            f"{annotations.get(SANDBOX_NAME, 'none')}, first seen {annotations.get(CONTROLLER_FIRST_OBSERVED_AT, 'never')}"
         )
 
 
@@ -208,7 +207,7 @@ def _began(step: Step) -> float:
 
 
 def _leaves(step: Step) -> bool:
-    """With this step it is gone or on its way out."""
+    """Whether this step deletes it or marks it for deletion."""
     if step.old is None or step.old.metadata.leaving:
         return False
     return step.new is None or step.new.metadata.leaving

@@ -25,12 +25,12 @@ from sandpool.model.pod import Node
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
-from support.claim_parts import MEMBER_LABELS, POOL, condition, member_body
+from support.simulated.claim_parts import MEMBER_LABELS, POOL, condition, member_body
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POOL_UID = Uid("pool-uid")
 READY = {"conditions": [condition()], "podIPs": ["10.0.0.1"], "nodeName": "n1"}
-IMAGE = {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "other"}]}}}
+IMAGE: dict[str, Any] = {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "other"}]}}}
 
 
 class Counted(Assigner):
@@ -72,7 +72,7 @@ class Desk:
         return {"resourceVersion": str(next(self._revisions))}
 
     def put(self, cache: Cache[Any], obj: Object) -> None:
-        cache.learn(obj)
+        cache.upsert(obj)
 
     def template(
         self, *, generation: int = 1, uid: str = "t-uid", meta: dict[str, Any] | None = None, **spec: Any
@@ -113,7 +113,7 @@ class Desk:
 
 
 def gone(cache: Cache[Any], obj: Object) -> None:
-    assert cache.doom(obj.metadata.key, obj.metadata.uid)
+    assert cache.mark_deleting(obj.metadata.key, obj.metadata.uid)
     cache.gone(obj.metadata.key, obj.metadata.uid)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sandpool.controllers.assigner.forecast import Situation, cold_is_sooner, expected, turn
-from sandpool.controllers.assigner.tempo import FIRST, LEAST, SPAN, Tempo
+from sandpool.controllers.assigner.start_rate import FIRST, LEAST, SPAN, StartRate
 
 BUSY = Situation(replicas=10, warming=10, begun=0, took=2.0, rate=5.0, bearable=4.0)
 """Ten start at once, and each takes so long only because of the others."""
@@ -59,46 +59,46 @@ def test_a_pool_of_none_and_one_that_is_not_known_yet() -> None:
     assert turn(replace(BUSY, replicas=0), 0) is None
 
 
-def ended(tempo: Tempo, number: int, at_once: int, took: float) -> float:
+def ended(start_rate: StartRate, number: int, at_once: int, took: float) -> float:
     """So many starts, so many of them at once, one after the other."""
-    now, running = 0.0, [tempo.begin(took * (number / at_once - 1)) for number in range(at_once)]
+    now, running = 0.0, [start_rate.begin(took * (number / at_once - 1)) for number in range(at_once)]
     for _ in range(number):
         now += took / at_once
-        tempo.ended(now, running.pop(0))
-        running.append(tempo.begin(now))
+        start_rate.ended(now, running.pop(0))
+        running.append(start_rate.begin(now))
     return now
 
 
 def test_the_rate_is_that_of_the_last_seconds() -> None:
-    tempo = Tempo()
-    now = ended(tempo, 200, 10, 1.0)
-    assert tempo.rate(now) == pytest.approx(10.0, rel=0.1)
-    assert tempo.took == pytest.approx(1.0)
-    assert tempo.moving(now)
-    assert not tempo.moving(now + SPAN)
-    assert tempo.rate(now + SPAN + 1) == 0.0
+    start_rate = StartRate()
+    now = ended(start_rate, 200, 10, 1.0)
+    assert start_rate.rate(now) == pytest.approx(10.0, rel=0.1)
+    assert start_rate.took == pytest.approx(1.0)
+    assert start_rate.moving(now)
+    assert not start_rate.moving(now + SPAN)
+    assert start_rate.rate(now + SPAN + 1) == 0.0
 
 
 def test_a_few_more_than_made_sense_are_bearable() -> None:
-    tempo = Tempo()
-    assert tempo.bearable == FIRST
-    ended(tempo, 200, 50, 1.0)
-    assert tempo.bearable == pytest.approx(62.5, rel=0.1)
+    start_rate = StartRate()
+    assert start_rate.bearable == FIRST
+    ended(start_rate, 200, 50, 1.0)
+    assert start_rate.bearable == pytest.approx(62.5, rel=0.1)
 
 
 def test_starts_that_wait_for_each_other_make_fewer_bearable() -> None:
-    tempo = Tempo()
-    ended(tempo, 10, 1, 0.1)
+    start_rate = StartRate()
+    ended(start_rate, 10, 1, 0.1)
     now = 1.0
     for _ in range(200):  # forty at once on what bears one
-        began = tempo.begin(now - 4.0)._replace(ended=tempo._ended - 40)
+        began = start_rate.begin(now - 4.0)
         now += 0.1
-        tempo.ended(now, began)
-    assert tempo.bearable == pytest.approx(LEAST, rel=0.2)
-    assert tempo.bearable >= LEAST
+        start_rate.ended(now, began._replace(ended=began.ended - 40))
+    assert start_rate.bearable == pytest.approx(LEAST, rel=0.2)
+    assert start_rate.bearable >= LEAST
 
 
 def test_what_was_not_seen_to_begin_counts_for_the_rate_only() -> None:
-    tempo = Tempo()
-    tempo.ended(1.0, None)
-    assert (tempo.took, tempo.last, tempo.rate(1.0)) == (None, 1.0, 1.0)
+    start_rate = StartRate()
+    start_rate.ended(1.0, None)
+    assert (start_rate.took, start_rate.last, start_rate.rate(1.0)) == (None, 1.0, 1.0)

@@ -14,7 +14,7 @@ import pytest
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Claimant, Member, Pool, Take
 from sandpool.model.metadata import Key, Uid
-from support.opcodes import opcodes
+from support.api.opcodes import opcodes
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POOL = Uid("pool")
@@ -86,7 +86,7 @@ def test_a_long_life() -> None:
         assigner = filled(size)
         turns = 200
         work[size] = (
-            sum(opcodes(lambda a=assigner, i=i, n=size: claim_and_refill(a, i, n)) for i in range(turns)) / turns
-        )  # type: ignore[misc]
+            sum(opcodes(lambda a=assigner, i=i, n=size: claim_and_refill(a, i, n)) for i in range(turns)) / turns  # type: ignore[misc]
+        )
     print(f"operations of one claim and its refill: {work}")
     assert work[10_000] == pytest.approx(work[100], rel=0.02)

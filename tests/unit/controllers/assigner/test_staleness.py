@@ -27,8 +27,8 @@ from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
 
-IMAGE = {"podTemplate": {"spec": pod_spec(containers=[{"name": "main", "image": "other"}])}}
-LABELLED = {"podTemplate": {"spec": pod_spec(), "metadata": {"labels": {"app": "x"}}}}
+IMAGE: dict[str, Any] = {"podTemplate": {"spec": pod_spec(containers=[{"name": "main", "image": "other"}])}}
+LABELLED: dict[str, Any] = {"podTemplate": {"spec": pod_spec(), "metadata": {"labels": {"app": "x"}}}}
 
 
 def a_template(name: str = "t", *, generation: int = 1, meta: dict[str, Any] | None = None, **spec: Any) -> Any:
@@ -103,7 +103,7 @@ def world() -> World:
 def worked_out(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What was really compared or hashed, in order."""
     done: list[str] = []
-    compare, digest = module.stale, module.blueprint_hash
+    compare, digest = module.stale, module.blueprint_hash  # type: ignore[attr-defined]
 
     def comparing(*args: Any) -> bool:
         done.append("compared")
@@ -115,7 +115,7 @@ def worked_out(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     monkeypatch.setattr(module, "stale", comparing)
     monkeypatch.setattr(module, "blueprint_hash", hashing)
-    return done
+    return done  # type: ignore[return-value]
 
 
 def test_a_member_is_judged_once(world: World, worked_out: list[str]) -> None:
@@ -131,7 +131,7 @@ def test_members_that_are_alike_share_one_judgement(world: World) -> None:
     for number in range(3):
         assert world.staleness.stale(a_member(uid=f"m{number}")) is False
     assert world.staleness.remembered[1] == 3
-    assert len({id(judged) for judged in world.staleness._judged.values()}) == 1
+    assert len({id(judged) for judged in world.staleness.judged.values()}) == 1
 
 
 def test_defaults_are_part_of_what_a_template_makes() -> None:

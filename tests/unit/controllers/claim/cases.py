@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 UNIT, CLAIM, WORLD = "unit/controllers", "unit/controllers/claim", "integration/controllers"
-ASSIGNER, READ, FEED = (f"{UNIT}/assigner/test_{part}.py" for part in ("assigner", "read", "feed"))
+ASSIGNER, FACTS, FEED = (f"{UNIT}/assigner/test_{part}.py" for part in ("assigner", "facts", "feed"))
 ENV, VOLUMES, METADATA = (f"{CLAIM}/test_{part}.py" for part in ("environment", "volumes", "pod_metadata"))
 COLD, TRANSFER, SETTLE = (f"{CLAIM}/test_{part}.py" for part in ("blueprint", "transfer", "settle"))
 LEGACY, SERVER, BINDING = (f"{CLAIM}/test_{part}.py" for part in ("legacy", "on_a_server", "binding"))
 STEPS, STATUS, UPKEEP = (f"{CLAIM}/test_{part}.py" for part in ("plan", "status", "upkeep"))
 NOTES, TRIGGERS = f"{CLAIM}/test_annotations.py", f"{CLAIM}/test_triggers.py"
 PLAN, POLICY = f"{UNIT}/template/test_plan.py", f"{UNIT}/template/test_policy.py"
-TIMES, COUNTS, TRACES = (f"{UNIT}/measures/test_{part}.py" for part in ("claims", "pools_and_sandboxes", "traces"))
+TIMES, COUNTS, TRACES = (f"{UNIT}/metrics/test_{part}.py" for part in ("claims", "pools_and_sandboxes", "traces"))
 LIFE, FAULTS, END = (f"{WORLD}/test_claim{part}.py" for part in ("", "_faults", "_end"))
 BUDGET, EDGES, WHOLE = f"{WORLD}/test_claim_budget.py", f"{WORLD}/test_claim_edges.py", f"{WORLD}/test_end_to_end.py"
 
@@ -223,7 +223,7 @@ CASES: dict[str, Case] = {
     "Q-07": shown((ASSIGNER, "a_member_that_gets_its_node_late_counts_there")),
     "CA-01": shown((ASSIGNER, "oldest_ready_member_first")),
     "CA-02": shown((ASSIGNER, "oldest_ready_member_first")),
-    "CA-03": shown((READ, "perfect_labels_without_a_pool_that_controls_it_are_not_enough")),
+    "CA-03": shown((FACTS, "perfect_labels_without_a_pool_that_controls_it_are_not_enough")),
     "CA-04": shown((ASSIGNER, "never_offered")),
     "CA-05": shown((ASSIGNER, "never_offered")),
     "CA-06": shown((ASSIGNER, "ready_before_older_unready")),
@@ -240,11 +240,11 @@ CASES: dict[str, Case] = {
         "a transfer leaves the spec alone unless the claim adds metadata; whether a pod may be evicted follows its owner",
         (TRANSFER, "eviction"),
     ),
-    "CA-14": shown((READ, "perfect_labels_without_a_pool_that_controls_it_are_not_enough")),
+    "CA-14": shown((FACTS, "perfect_labels_without_a_pool_that_controls_it_are_not_enough")),
     "CA-15": shown((TRANSFER, "creator_is_the_claims_or_nobody")),
     "CA-16": shown((ASSIGNER, "strategies")),
     "CA-17": shown((ASSIGNER, "strategies")),
-    "CA-18": shown((READ, "stale")),
+    "CA-18": shown((FACTS, "stale")),
     "CA-19": shown((ASSIGNER, "strategies")),
     "CA-20": differs(NO_RESERVATION, (SETTLE, "transfer_looked_at")),
     "CA-21": shown((ASSIGNER, "ready_before_older_unready")),
@@ -257,7 +257,7 @@ CASES: dict[str, Case] = {
     "CA-28": shown((ASSIGNER, "never_offered")),
     "CA-29": differs(NO_RESERVATION, (ASSIGNER, "namespaces_and_pools_do_not_meet")),
     "CA-30": shown((LIFE, "marks_that_old_versions_did_not_write")),
-    "CA-31": shown((READ, "references_of_an_old_version_count")),
+    "CA-31": shown((FACTS, "references_of_an_old_version_count")),
     "CA-32": shown((LIFE, "two_members_three_claims"), (ASSIGNER, "two_members_three_claims")),
     "CC-01": shown((LIFE, "a_sandbox_that_is_the_claims_already_is_bound")),
     "CC-02": shown((FAULTS, "an_answer_lost_and_the_look_as_well")),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from sandpool.controllers.claim.age import age_of, noted
-from sandpool.controllers.claim.memory import Memory
+from sandpool.controllers.claim.memory import Memory, age_of, noted
 from sandpool.loop.cache import Cache
 from sandpool.model.claim import PoolRef, SandboxClaim, SandboxClaimSpec
 from sandpool.model.kinds import CLAIMS

@@ -9,7 +9,7 @@ from sandpool.controllers.claim.publish import Publisher
 from sandpool.loop.writes import Writes
 from sandpool.model.claim import BoundSandbox, PoolRef, SandboxClaim, SandboxClaimSpec, SandboxClaimStatus
 from sandpool.model.metadata import Metadata, Uid
-from support.loop_cluster import a_cluster
+from support.simulated.loop_cluster import a_cluster
 
 
 async def test_agreement_is_told() -> None:
@@ -20,7 +20,7 @@ async def test_agreement_is_told() -> None:
         status=status,
     )
     memory = Memory(lambda: datetime(2026, 1, 1, tzinfo=UTC))
-    memory.of(claim).told = SandboxClaimStatus()  # written before; its answer was lost
+    memory.of(claim).published = SandboxClaimStatus()  # written before; its answer was lost
     async with a_cluster() as api:
         assert await Publisher(Writes(api, ()), memory).publish(claim, status) is claim
-    assert memory.of(claim).told == status
+    assert memory.of(claim).published == status

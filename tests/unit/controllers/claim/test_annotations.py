@@ -8,7 +8,7 @@ from typing import Any
 from sandpool.controllers.claim.annotations import annotations_patch
 from sandpool.controllers.claim.memory import Notes
 from sandpool.model.labels import CLAIM_FIRST_READY_AT, CONTROLLER_FIRST_OBSERVED_AT, SANDBOX_NAME
-from support.claim_parts import a_claim, condition
+from support.simulated.claim_parts import a_claim, condition
 
 SEEN = datetime(2026, 1, 1, 0, 0, 0, 123456, tzinfo=UTC)
 NOW = SEEN + timedelta(seconds=1)

@@ -21,7 +21,7 @@ from sandpool.model.codec import convert
 from sandpool.model.kinds import CLAIMS, NETWORK_POLICIES, NODES, POOLS, SANDBOXES, TEMPLATES
 from sandpool.model.metadata import Key, Uid
 from sandpool.telemetry.metrics import Metrics
-from support.claim_parts import a_claim, a_member, condition
+from support.simulated.claim_parts import a_claim, a_member, condition
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 READY = {"conditions": [condition()], "podIPs": ["10.0.0.1"], "nodeName": "n1"}
@@ -42,10 +42,10 @@ class Desk:
         self.audit = Audit(Observer(c), self.assigner, feed, self.memory, self.metrics)
         feed.connect()
         head = {"namespace": "default", "resourceVersion": "1"}
-        c.templates.learn(convert(TEMPLATES, template_body("t") | {"metadata": {"name": "t", "uid": "t-uid", **head}}))
-        c.pools.learn(convert(POOLS, pool_body("p") | {"metadata": {"name": "p", "uid": "pool-uid", **head}}))
-        c.sandboxes.learn(MEMBER)
-        c.claims.learn(CLAIM)
+        c.templates.upsert(convert(TEMPLATES, template_body("t") | {"metadata": {"name": "t", "uid": "t-uid", **head}}))
+        c.pools.upsert(convert(POOLS, pool_body("p") | {"metadata": {"name": "p", "uid": "pool-uid", **head}}))
+        c.sandboxes.upsert(MEMBER)
+        c.claims.upsert(CLAIM)
         self.memory.of(CLAIM)
 
     def repairs(self) -> dict[str, float]:
@@ -122,7 +122,7 @@ def test_what_is_under_way_is_left_alone() -> None:
     desk.memory.of(CLAIM).at_work = True
     found = desk.caches.claims.get(ME.key)
     assert found is not None
-    desk.caches.claims.doom(ME.key, ME.uid)
+    desk.caches.claims.mark_deleting(ME.key, ME.uid)
     desk.caches.claims.gone(ME.key, ME.uid)
     assert desk.audit.run() == ()
     assert desk.repairs() == {}
@@ -136,7 +136,7 @@ def test_what_changes_between_two_comparisons_is_no_harm() -> None:
         for _ in range(done):
             next(steps, None)
         other = a_member(name=f"m{done}", uid=f"m{done}", status=READY, resourceVersion="2")
-        desk.caches.sandboxes.learn(other)
+        desk.caches.sandboxes.upsert(other)
         desk.caches.sandboxes.missing(MEMBER.metadata.key, MEMBER.metadata.uid)
         desk.assigner.forget(ME.uid)
         tuple(steps)

@@ -12,7 +12,7 @@ from sandpool.loop.cache import Cache
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.kinds import CLAIMS
 from sandpool.model.metadata import Revision, Uid
-from support.claim_parts import a_claim, condition
+from support.simulated.claim_parts import a_claim, condition
 
 MISSING = condition(status="False", reason="SandboxMissing")
 STEADY = Outlook(rate=10.0, expected=5.0)
@@ -38,7 +38,7 @@ class Desk:
             "resourceVersion": str(self._revision),
         }
         claim = a_claim(meta={**head, **(meta or {})}, status=status or None)
-        self.claims.learn(claim)
+        self.claims.upsert(claim)
         return claim
 
     def fill(self, count: int, namespace: str = "default") -> None:

@@ -12,7 +12,7 @@ from sandpool.model.conditions import find
 from sandpool.model.kinds import CLAIMS
 from sandpool.model.patches import Patch, PatchError, apply_json_patch
 from sandpool.model.reasons import Reason
-from support.claim_parts import a_claim, a_member, condition
+from support.simulated.claim_parts import a_claim, a_member, condition
 
 NOW = datetime(2026, 2, 2, tzinfo=UTC)
 READY = a_member(status={"conditions": [condition(observedGeneration=1)], "podIPs": ["10.0.0.1", "fd00::1"]})

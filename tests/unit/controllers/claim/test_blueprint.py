@@ -9,12 +9,12 @@ from conformance.bodies import pod_spec
 from sandpool.controllers.claim.blueprint import cold_sandbox
 from sandpool.loop.errors import Terminal
 from sandpool.model import labels
+from sandpool.model.blueprint import hardened
 from sandpool.model.codec import to_json
-from sandpool.model.hardening import hardened
 from sandpool.model.names import name_hash
 from sandpool.model.reasons import Reason
 from sandpool.model.sandbox import Sandbox
-from support.claim_parts import a_claim, a_template
+from support.simulated.claim_parts import a_claim, a_template
 
 VOLUME = {"metadata": {"name": "data"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.controllers.claim.environment import with_environment
+from sandpool.controllers.claim.blueprint import with_environment
 from sandpool.loop.errors import Terminal
 from sandpool.model.claim import EnvVar
 from sandpool.model.reasons import Reason

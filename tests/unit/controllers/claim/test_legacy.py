@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from sandpool.controllers.claim.legacy import obsolete
+from sandpool.controllers.claim.observe import obsolete
 from sandpool.kube.api import Preconditions
 from sandpool.model.codec import convert
 from sandpool.model.core import NetworkPolicy
 from sandpool.model.kinds import NETWORK_POLICIES
 from sandpool.model.metadata import Revision, Uid
-from support.claim_parts import POOL, a_claim
+from support.simulated.claim_parts import POOL, a_claim
 
 OWNER = {**POOL, "apiVersion": "extensions.agents.x-k8s.io/v1alpha1", "kind": "SandboxClaim", "name": "c"}
 OWNER["uid"] = "claim-uid"

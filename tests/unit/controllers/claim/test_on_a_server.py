@@ -16,8 +16,8 @@ from sandpool.model.claim import SandboxClaim
 from sandpool.model.kinds import CLAIMS, SANDBOXES
 from sandpool.model.patches import merge_patch
 from sandpool.model.sandbox import Sandbox
-from support.claim_parts import a_template, claim_body, condition, member_body
-from support.loop_cluster import START, a_cluster
+from support.simulated.claim_parts import a_template, claim_body, condition, member_body
+from support.simulated.loop_cluster import START, a_cluster
 
 pytestmark = pytest.mark.looptime
 

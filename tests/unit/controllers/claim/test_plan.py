@@ -25,7 +25,7 @@ from sandpool.controllers.claim.steps import (
     Refuse,
     Remove,
     Start,
-    said,
+    describe,
 )
 from sandpool.controllers.claim.view import ClaimView
 from sandpool.model import labels
@@ -34,8 +34,8 @@ from sandpool.model.codec import convert
 from sandpool.model.kinds import POOLS
 from sandpool.model.metadata import Uid
 from sandpool.model.sandbox import Sandbox
-from support.claim_parts import POOL as POOL_OWNER
-from support.claim_parts import a_claim, a_member, a_template, condition
+from support.simulated.claim_parts import POOL as POOL_OWNER
+from support.simulated.claim_parts import a_claim, a_member, a_template, condition
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POOL = convert(POOLS, pool_body("p") | {"metadata": {"name": "p", "namespace": "default", "uid": "pool-uid"}})
@@ -43,7 +43,7 @@ TEMPLATE = a_template(envVarsInjectionPolicy="Allowed")
 MINE = {**POOL_OWNER, "kind": "SandboxClaim", "name": "c", "uid": "claim-uid"}
 EARLIER = {**MINE, "uid": "an-earlier-uid"}
 GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-ENV = {"env": [{"name": "A", "value": "1"}]}
+ENV: dict[str, Any] = {"env": [{"name": "A", "value": "1"}]}
 
 
 def mine(name: str = "m", *, uid: str = "", launch: str = "warm", **meta: Any) -> Sandbox:
@@ -141,9 +141,9 @@ def test_next_step(case: Case) -> None:
     view = ClaimView(case.claim, case.owned, **{"pool": POOL, "template": TEMPLATE, **case.view})
     step = next_step(view, USER_DOMAINS, NOW)
     kind, value = case.step if isinstance(case.step, tuple) else (case.step, None)
-    assert type(step) is kind, said(step)
+    assert type(step) is kind, describe(step)
     assert essence(step) == value
-    assert said(step)
+    assert describe(step)
 
 
 FOREIGN = a_member(name="c", uid="foreign", owners=[{**MINE, "kind": "Other", "uid": "other"}])
@@ -172,9 +172,9 @@ COLD_CASES: list[tuple[str, dict[str, Any], dict[str, Any], type, Any]] = [
 def test_cold_step(name: str, asks: dict[str, Any], has: dict[str, Any], kind: type, value: object) -> None:
     view = ClaimView(a_claim(**asks), **{"pool": POOL, "template": TEMPLATE, **has})
     step = cold_step(view, USER_DOMAINS)
-    assert type(step) is kind, said(step)
+    assert type(step) is kind, describe(step)
     assert essence(step) == value
-    assert said(step)
+    assert describe(step)
 
 
 def test_surplus_is_what_the_status_does_not_name() -> None:

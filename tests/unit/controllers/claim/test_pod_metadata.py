@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from sandpool.controllers.claim import pod_metadata
 from sandpool.controllers.claim.pod_metadata import check, merge
 from sandpool.loop.errors import Terminal
-from sandpool.model import labels
+from sandpool.model import labels, names
 from sandpool.model.reasons import Reason
 from sandpool.model.sandbox import PodMetadata
 
@@ -80,3 +83,40 @@ def test_merge_repeats_but_never_changes() -> None:
             merge(base, clash)
         assert caught.value.reason == Reason.INVALID_METADATA
         assert "the template says" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param({"labels": {f"sandbox.users.io/{number}": "v" for number in range(20_000)}}, id="many"),
+        pytest.param({"labels": {f"-{number}": "v" for number in range(1_000)}}, id="many wrong ones"),
+        pytest.param({"labels": {"x" * 200_000: "v"}}, id="a long label"),
+        pytest.param({"annotations": {f"a{number}": "x" * 1_000 for number in range(1_000)}}, id="a long text"),
+        pytest.param({"annotations": {"kubernetes.io/" + "x" * 200_000: "v"}}, id="a long annotation"),
+    ],
+)
+def test_what_is_looked_at_and_said_is_bounded(wanted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim of a megabyte is looked at in each of its reconciles, and the answer is stored in its status."""
+    looked, real = 0, names.qualified_name
+
+    def counted(text: str) -> list[str]:
+        nonlocal looked
+        looked += 1
+        return real(text)
+
+    monkeypatch.setattr(pod_metadata, "qualified_name", counted)
+    with pytest.raises(Terminal) as refused:
+        check(PodMetadata(**wanted))
+    assert looked < 20
+    assert len(refused.value.message) < 16_000
+
+
+def test_as_much_as_may_be_is_taken() -> None:
+    labels = {f"sandbox.users.io/{number}": "v" for number in range(pod_metadata.MOST - 1)}
+    check(PodMetadata(labels=labels, annotations={"a": "x" * 200_000}))
+
+
+def test_a_long_value_that_the_template_sets_is_cut() -> None:
+    with pytest.raises(Terminal) as refused:
+        merge(PodMetadata(annotations={"a": "x" * 100_000}), PodMetadata(annotations={"a": "y" * 100_000}))
+    assert len(refused.value.message) < 1_000

@@ -9,7 +9,7 @@ from sandpool.controllers.claim.settle import Look, Next, Own, Surface
 from sandpool.kube import errors
 from sandpool.kube.errors import Cause
 from sandpool.model.metadata import Uid
-from support.claim_parts import POOL, a_claim, a_member
+from support.simulated.claim_parts import POOL, a_claim, a_member
 
 MEMBER = a_member()
 LEAVING = "2026-01-01T00:00:00Z"

@@ -11,7 +11,7 @@ from sandpool.controllers.claim.status import ended, forwarded, misleads, same, 
 from sandpool.model.conditions import find
 from sandpool.model.patches import PatchError, apply_json_patch
 from sandpool.model.reasons import TERMINAL_FOR_CLIENTS, Reason
-from support.claim_parts import a_claim, a_member, claim_body, condition
+from support.simulated.claim_parts import a_claim, a_member, claim_body, condition
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 READY = {"conditions": [condition()], "podIPs": ["10.0.0.1"]}

@@ -14,7 +14,7 @@ from sandpool.model.kinds import SANDBOXES
 from sandpool.model.names import name_hash
 from sandpool.model.patches import Patch, PatchError, apply_json_patch
 from sandpool.model.sandbox import PodMetadata, Sandbox
-from support.claim_parts import MEMBER_LABELS, POOL, a_claim, a_member, a_template
+from support.simulated.claim_parts import MEMBER_LABELS, POOL, a_claim, a_member, a_template
 
 WATCHER = {"apiVersion": "example.com/v1", "kind": "Watcher", "name": "w", "uid": "watcher-uid"}
 EXTRA = {"labels": {"sandbox.users.io/x": "y"}}

@@ -22,11 +22,11 @@ from sandpool.model.kinds import CLAIMS, NETWORK_POLICIES, NODES, POOLS, SANDBOX
 from sandpool.model.labels import SANDBOX_NAME
 from sandpool.model.metadata import Key
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.reconcile_history import Story
-from support.claim_parts import POOL, claim_body, condition, member_body
-from support.manual_clock import ManualClock
+from sandpool.telemetry.reconcile_history import ReconcileHistory
+from support.clocks.manual_clock import ManualClock
+from support.simulated.claim_parts import POOL, claim_body, condition, member_body
 
-GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}
+GOING: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}
 READY = {"conditions": [condition()], "podIPs": ["10.0.0.1"]}
 
 
@@ -40,8 +40,8 @@ class Desk:
             Cache(CLAIMS), Cache(SANDBOXES), Cache(POOLS), Cache(TEMPLATES), Cache(NETWORK_POLICIES), Cache(NODES)
         )
         self.clock = ManualClock()
-        self.memory = Memory(self.clock.now)  # type: ignore[arg-type]
-        self.loop: Controller[Key] = Controller("claim", nothing, self.clock, Metrics(), Story())  # type: ignore[arg-type]
+        self.memory = Memory(self.clock.now)
+        self.loop: Controller[Key] = Controller("claim", nothing, self.clock, Metrics(), ReconcileHistory())
         self.ended: list[SandboxClaim] = []
         self._revisions = count(1)
         Triggers(self.loop, Observer(self.caches), self.memory, Options(moment=1.0), self.ended.append).connect()
@@ -52,31 +52,31 @@ class Desk:
 
     def claim(self, name: str = "c", *, status: dict[str, Any] | None = None, **meta: Any) -> SandboxClaim:
         claim = convert(CLAIMS, claim_body() | {"metadata": self.head(name, **meta), "status": status or {}})
-        self.caches.claims.learn(claim)
+        self.caches.claims.upsert(claim)
         return claim
 
     def pool(self, name: str = "p", *, template: str = "t", replicas: int = 1, **more: Any) -> None:
         spec = {"sandboxTemplateRef": {"name": template}, "replicas": replicas}
         body = pool_body(name) | {"metadata": self.head(name, **more), "spec": spec}
-        self.caches.pools.learn(convert(POOLS, body))
+        self.caches.pools.upsert(convert(POOLS, body))
 
     def template(self, name: str = "t", *, namespace: str = "default", **meta: Any) -> None:
         body = template_body(name) | {"metadata": self.head(name, namespace=namespace, **meta)}
-        self.caches.templates.learn(convert(TEMPLATES, body))
+        self.caches.templates.upsert(convert(TEMPLATES, body))
 
     def policy(self, name: str, **meta: Any) -> None:
         body = {"metadata": self.head(name, **meta), "spec": {}}
-        self.caches.policies.learn(convert(NETWORK_POLICIES, body))
+        self.caches.policies.upsert(convert(NETWORK_POLICIES, body))
 
     def sandbox(self, name: str = "m", owner: str = "c", status: dict[str, Any] | None = None, **meta: Any) -> None:
         owners = [{**POOL, "kind": "SandboxClaim", "name": owner, "uid": f"{owner}-uid"}]
         head = self.head(name, **{"ownerReferences": owners, **meta})
-        self.caches.sandboxes.learn(convert(SANDBOXES, member_body() | {"metadata": head, "status": status or READY}))
+        self.caches.sandboxes.upsert(convert(SANDBOXES, member_body() | {"metadata": head, "status": status or READY}))
 
     def gone(self, cache: Cache[Any], name: str) -> None:
         obj = cache.get(Key("default", name))
         assert obj is not None
-        cache.doom(obj.metadata.key, obj.metadata.uid)
+        cache.mark_deleting(obj.metadata.key, obj.metadata.uid)
         cache.gone(obj.metadata.key, obj.metadata.uid)
 
     def woken(self) -> list[str]:
@@ -224,7 +224,7 @@ def test_a_status_that_we_wrote_is_no_news_and_any_other_is() -> None:
     claim = desk.claim("c")
     desk.woken()
     written = {"sandbox": {"name": "m"}, "conditions": [condition()]}
-    desk.memory.of(claim).told = convert(CLAIMS, claim_body() | {"status": written}).status
+    desk.memory.of(claim).published = convert(CLAIMS, claim_body() | {"status": written}).status
     desk.claim("c", status=written)
     assert desk.woken() == []
     desk.claim("c", status={"sandbox": {"name": "another"}})

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from sandpool.controllers.claim.keep import missing_marks, upkeep
 from sandpool.controllers.claim.pod_metadata import USER_DOMAINS
-from sandpool.controllers.claim.upkeep import missing_marks, upkeep
 from sandpool.loop.errors import Terminal
 from sandpool.model import labels
 from sandpool.model.claim import SandboxClaim
@@ -15,7 +15,7 @@ from sandpool.model.names import name_hash
 from sandpool.model.patches import Patch
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
-from support.claim_parts import a_claim, a_member, a_template, condition
+from support.simulated.claim_parts import a_claim, a_member, a_template, condition
 
 A, B = "sandbox.users.io/a", "sandbox.users.io/b"
 MARKED = {labels.LAUNCH_TYPE: "warm", labels.TEMPLATE_REF_HASH: name_hash("t")}

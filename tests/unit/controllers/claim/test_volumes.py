@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandpool.controllers.claim.volumes import Volumes, with_volumes
+from sandpool.controllers.claim.blueprint import Volumes, with_volumes
 from sandpool.loop.errors import Terminal
 from sandpool.model.reasons import Reason
 from sandpool.model.sandbox import EmbeddedMetadata, VolumeClaimTemplate

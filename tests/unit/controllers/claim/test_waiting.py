@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.controllers.claim.waiting import Slots, waiting_text
+from sandpool.controllers.claim.publish import TimeSlots, waiting_text
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_wait_for_members_that_do_not_start_names_why() -> None:
 
 
 def test_so_many_moments_a_second_and_none_in_advance() -> None:
-    slots = Slots(10.0)
+    slots = TimeSlots(10.0)
     assert [round(slots.take(100.0), 3) for _ in range(4)] == [100.0, 100.1, 100.2, 100.3]
     assert slots.take(200.0) == 200.0, "what was not used is not saved up"
     assert round(slots.take(200.0), 3) == 200.1

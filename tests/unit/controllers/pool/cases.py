@@ -31,7 +31,7 @@ FILES = {
     "life": INTEGRATION / "test_pool.py",
     **{name: INTEGRATION / f"test_pool_{name}.py" for name in ("rollouts", "faults", "patience", "chaos")},
     "blueprint": UNIT / "model" / "test_blueprint.py",
-    "read": UNIT / "controllers" / "assigner" / "test_read.py",
+    "read": UNIT / "controllers" / "assigner" / "test_facts.py",
     "queue": UNIT / "loop" / "test_queue.py",
     "sandbox_pod": UNIT / "controllers" / "sandbox" / "test_pod.py",
 }

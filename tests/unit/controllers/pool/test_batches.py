@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.controllers.pool.batches import Job, ramp, run
+from sandpool.controllers.pool.creation import Job, ramp, run
 
 
 @pytest.mark.parametrize(

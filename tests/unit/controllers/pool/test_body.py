@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandpool.controllers.assigner.read import member_of, stale
-from sandpool.controllers.pool.body import ALPHABET, blank_member, member_name, named
+from sandpool.controllers.assigner.facts import member_of, stale
+from sandpool.controllers.pool.creation import ALPHABET, blank_member, member_name, named
 from sandpool.model import labels
 from sandpool.model.blueprint import blueprint_hash, pod_template_hash
 from sandpool.model.names import dns_label, name_hash

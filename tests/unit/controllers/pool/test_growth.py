@@ -7,8 +7,8 @@ import pytest
 
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.staleness import Staleness
-from sandpool.controllers.pool.body import blank_member, named, owner_reference
-from sandpool.controllers.pool.ledger import Ledger
+from sandpool.controllers.pool.creation import blank_member, named, owner_reference
+from sandpool.controllers.pool.memory import MemberIndex
 from sandpool.controllers.pool.observe import Caches, Observer
 from sandpool.controllers.pool.options import Options
 from sandpool.controllers.pool.plan import look_again_at, plan_pool
@@ -17,8 +17,8 @@ from sandpool.loop.cache import Cache
 from sandpool.model.kinds import NETWORK_POLICIES, POOLS, SANDBOXES, TEMPLATES
 from sandpool.model.metadata import Key, Revision
 from sandpool.model.sandbox import Sandbox
-from support.claim_parts import condition
-from support.opcodes import opcodes
+from support.api.opcodes import opcodes
+from support.simulated.claim_parts import condition
 from unit.controllers.pool.views import NOW, a_pool, a_template
 
 PASS_LIMIT = 20
@@ -37,9 +37,9 @@ class World:
         caches.pools.replace([self.pool], Revision(9))
         caches.templates.replace([self.template], Revision(9))
         staleness = Staleness(caches.pools, caches.templates)
-        self.ledger = Ledger(caches.sandboxes, staleness, Options())
-        self.ledger.connect(lambda *_: None)
-        self.observer = Observer(caches, self.ledger, Assigner(), staleness)
+        self.member_index = MemberIndex(caches.sandboxes, staleness, Options())
+        self.member_index.connect(lambda *_: None)
+        self.observer = Observer(caches, self.member_index, Assigner(), staleness)
         caches.sandboxes.replace((self.member(number) for number in range(members)), Revision(members))
 
     def member(self, number: int) -> Sandbox:
@@ -67,7 +67,7 @@ class World:
 
     def step(self, number: int) -> None:
         """A member is taken, and the pool looks at itself."""
-        self.sandboxes.learn(self.taken(number))
+        self.sandboxes.upsert(self.taken(number))
         self.look()
 
 
@@ -77,7 +77,7 @@ def test_a_taken_member_costs_the_same(strategy: str) -> None:
     for size in (100, 10_000):
         world = World(size, strategy)
         world.step(1)  # what is remembered for the first time
-        counts.append(opcodes(lambda world=world: world.step(2)))
+        counts.append(opcodes(lambda world=world: world.step(2)))  # type: ignore[misc]
     assert abs(counts[0] - counts[1]) <= PASS_LIMIT, counts
 
 
@@ -86,7 +86,9 @@ def test_the_ledger_is_right() -> None:
     world.step(7)
     view = world.observer.view(Key("default", "p"))
     assert view is not None
-    members = [one for one in world.sandboxes if one.metadata.controller.kind == "SandboxWarmPool"]
+    members = [
+        one for one in world.sandboxes if one.metadata.controller and one.metadata.controller.kind == "SandboxWarmPool"
+    ]
     assert len(view.roster) == len(members)
     assert view.roster.ready == sum(one.status.conditions[0].true for one in members)
     assert view.roster.stale == sum(one.spec.service is True for one in members)

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from sandpool.controllers.pool.member import Member, missing_marks, read_member
+from sandpool.controllers.pool.roster import Member, missing_marks, read_member
 from sandpool.model import labels
 from sandpool.model.codec import convert
 from sandpool.model.kinds import SANDBOXES
 from sandpool.model.names import name_hash
 from sandpool.model.sandbox import Sandbox
-from support.claim_parts import a_member as a_sandbox
-from support.claim_parts import member_body
+from support.simulated.claim_parts import a_member as a_sandbox
+from support.simulated.claim_parts import member_body
 
 CREATED = "2026-01-01T00:00:00Z"
 
@@ -36,14 +36,14 @@ def at(minute: int) -> datetime:
 def test_one_that_has_said_nothing_is_not_ready() -> None:
     member = read()
     assert (member.ready, member.placed, member.since, member.created) == (False, True, at(0), at(0))
-    assert member.said == "it has not reported yet"
+    assert member.message == "it has not reported yet"
 
 
 def test_one_whose_pod_is_held_up_is_failing_and_says_why() -> None:
     member = read(said("Ready", "False", 1), said("Healthy", "False", 1, "PodNotStarting", "why"))
-    assert (member.failing, member.said) == (True, "why")
+    assert (member.failing, member.message) == (True, "why")
     member = read(said("Ready", "False", 1), said("Healthy", "False", 1, "ControllerTrouble", "why"))
-    assert (member.failing, member.said) == (False, "m")
+    assert (member.failing, member.message) == (False, "m")
     assert not read(said("Ready", "True", 1), said("Healthy", "False", 1, "PodNotStarting", "why")).failing
 
 
@@ -62,7 +62,7 @@ def test_its_patience_counts_from_when_it_had_a_node() -> None:
 def test_without_a_node(status: str, reason: str, placed: bool) -> None:
     member = read(said("Ready", "False", 1), said("PodScheduled", status, 9, reason, "0/3 nodes"))
     assert (member.placed, member.since) == (placed, at(1))
-    assert member.said == ("m" if placed else "0/3 nodes")
+    assert member.message == ("m" if placed else "0/3 nodes")
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sandpool.controllers.pool.pace import Hold, Pause, Tokens, filled, held, next_hold, next_pause, next_token, spent
 from unit.controllers.pool.views import NOW, ago, later
 
-DELAY = {"full": False, "delay": 10.0, "longest": 3.0, "now": NOW}
+DELAY: dict[str, Any] = {"full": False, "delay": 10.0, "longest": 3.0, "now": NOW}
 
 
 def test_the_first_look_never_holds() -> None:
@@ -74,8 +76,8 @@ def test_a_token_is_there_when_it_was_promised() -> None:
 
 def test_what_is_made_in_vain_once_is_made_again_at_once_and_then_less_and_less_often() -> None:
     pause, delays = None, []
-    for in_vain in range(1, 9):
-        pause = next_pause(pause, in_vain, 1.0, NOW)
+    for lost_unready in range(1, 9):
+        pause = next_pause(pause, lost_unready, 1.0, NOW)
         assert pause.until is not None
         delays.append((pause.until - NOW).total_seconds())
     assert delays == [0, 1, 2, 4, 8, 16, 16, 16]

@@ -32,7 +32,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[list[str], int]]] = {
     "P-23 inside its grace": ({"members": [a_member(1, age=299)], "replicas": 1}, ([], 0)),
     "P-24 recreate": ({"members": [ready(1, stale=True), ready(2)], "strategy": "Recreate", "replicas": 2}, (["u1"], 0)),
     "P-25 on replenish": ({"members": [ready(1, stale=True)], "replicas": 1}, ([], 0)),
-    "the template was mended": (
+    "the template was repaired": (
         {"members": [a_member(1, stale=True, failing=True), a_member(2, stale=True), a_member(3, failing=True)]},
         (["u1"], 0),
     ),
@@ -187,7 +187,7 @@ def test_rolling_updates(case: str) -> None:
         "leaving": {"leaving": True},
     }
     counted = {kind: given.get(kind, 0) for kind in kinds}
-    members = []
+    members: list[Any] = []
     for kind, count in counted.items():
         members += [a_member(len(members) + n, **kinds[kind]) for n in range(count)]
     facts = {key: value for key, value in given.items() if key not in kinds}

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from sandpool.controllers.pool.member import Member
 from sandpool.controllers.pool.options import Options
 from sandpool.controllers.pool.pace import Hold
 from sandpool.controllers.pool.plan import Plan, Why, plan_pool
+from sandpool.controllers.pool.roster import Member
 from sandpool.controllers.pool.view import Obstacle, PoolView
 from sandpool.model.pool import UpdateStrategyType
 from sandpool.model.reasons import Reason

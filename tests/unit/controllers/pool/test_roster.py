@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sandpool.controllers.pool.member import Member, Rank
+from sandpool.controllers.pool.roster import Member, Rank
 from unit.controllers.pool.views import NOW, a_member, a_roster, ago, later, ready
 
 steps = st.lists(
@@ -65,13 +65,13 @@ def test_patience_doubles_with_each_generation_and_ends_with_success() -> None:
     first, second = a_member(1, age=400), a_member(2, age=400)
     roster = a_roster([first, second])
     for member in (first, second):
-        roster.strike(member)
+        roster.give_up(member)
         roster.drop(member.uid)
     assert roster.level == 1, "both are of one generation"
     third = a_member(3, age=0)
     roster.put(third)
     assert roster.next_due(NOW) == later(600)
-    roster.strike(third)
+    roster.give_up(third)
     assert roster.level == 2
     roster.put(replace(third, ready=True))
     assert roster.level == 0
@@ -83,7 +83,7 @@ def test_patience_has_an_end() -> None:
         member = a_member(number, age=0)
         roster.put(member)
         assert roster.next_due(NOW) == later(min(300 * 2**number, 3600))
-        roster.strike(member)
+        roster.give_up(member)
         roster.drop(member.uid)
 
 

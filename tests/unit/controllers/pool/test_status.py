@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandpool.controllers.pool.news import news
-from sandpool.controllers.pool.status import Haste, haste, status_of, status_patch
+from sandpool.controllers.pool.status import Haste, event_of, haste, status_of, status_patch
 from sandpool.controllers.pool.view import Obstacle, PoolView
 from sandpool.loop.events import Kind
 from sandpool.model.conditions import Condition, find
@@ -65,7 +64,7 @@ PROGRESS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
         {"members": [a_member(1, age=299, placed=False)], "replicas": 1},
         ("True", "Replenishing"),
     ),
-    "given up": ({"struck": "Sandbox p-1 was replaced"}, ("False", "NotProgressing")),
+    "given up": ({"given_up": "Sandbox p-1 was replaced"}, ("False", "NotProgressing")),
     "not accepted": ({"failed": "quota"}, ("False", "CreationFailed")),
     "not accepted, nor missing": ({"failed": "quota", "replicas": 0}, ("False", "UpToDate")),
 }
@@ -92,11 +91,11 @@ def test_members_that_stay_though_the_template_changed_are_told() -> None:
 
 
 def test_what_is_wrong_with_a_member_is_quoted_before_it_is_given_up() -> None:
-    broken = a_member(1, age=90, failing=True, said="Error seen: no such class")
+    broken = a_member(1, age=90, failing=True, message="Error seen: no such class")
     assert progress(a_view([broken, a_member(2)])) == (
         "2 of 3 members exist, 0 are ready; Sandbox p-00000001 says: Error seen: no such class"
     )
-    slow = a_member(1, age=90, said="The pod is Pending")
+    slow = a_member(1, age=90, message="The pod is Pending")
     assert progress(a_view([slow, a_member(2)])) == "2 of 3 members exist, 0 are ready", "what takes time is no news"
 
 
@@ -105,18 +104,18 @@ def healthy(view: PoolView) -> Condition | None:
 
 
 def test_a_member_that_cannot_start_is_told_at_once_and_taken_back() -> None:
-    assert healthy(a_view([a_member(1, said="The pod is Pending")])) is None
-    view = a_view([ready(1), a_member(2, failing=True, said="The pod is held up: x")])
+    assert healthy(a_view([a_member(1, message="The pod is Pending")])) is None
+    view = a_view([ready(1), a_member(2, failing=True, message="The pod is held up: x")])
     told = healthy(view)
     assert told is not None
     assert (told.status, told.reason) == ("False", "MembersNotStarting")
     assert told.message == "Sandbox p-00000002: The pod is held up: x"
-    nowhere = healthy(a_view([a_member(1, failing=True, placed=False, said="0/3 nodes")]))
+    nowhere = healthy(a_view([a_member(1, failing=True, placed=False, message="0/3 nodes")]))
     assert nowhere is not None
     assert nowhere.message == "Sandbox p-00000001: Unschedulable: 0/3 nodes"
     pool = msgspec.structs.replace(view.pool, status=status_of(view, NOW))
-    mended = a_view([ready(1), ready(2)])
-    after = status_of(PoolView(pool, mended.template, mended.roster), NOW)
+    repaired = a_view([ready(1), ready(2)])
+    after = status_of(PoolView(pool, repaired.template, repaired.roster), NOW)
     assert find(after.conditions, "Healthy") is None
     assert haste(pool.status, after) is Haste.SOON
 
@@ -189,5 +188,5 @@ def test_haste(old: SandboxWarmPoolStatus, new: SandboxWarmPoolStatus, expected:
     ],
 )
 def test_news(old: str, new: str, told: tuple[Kind, str] | None) -> None:
-    found = news(status(reason=old), status(reason=new))
+    found = event_of(status(reason=old), status(reason=new))
     assert (found and (found.kind, found.reason)) == told

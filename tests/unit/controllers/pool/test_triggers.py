@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sandpool.controllers.pool.member import Member
+from sandpool.controllers.pool.roster import Member
 from sandpool.controllers.pool.triggers import wake_after
 from sandpool.model.metadata import Revision
 from unit.controllers.pool.views import NOW, a_member, a_roster, ready
@@ -30,7 +30,7 @@ def after(old: Member | None, new: Member | None, *, ours: bool = False, others:
         (UNREADY, ONE, 1.0),
         (ONE, UNREADY, 1.0),
         (UNREADY, replace(UNREADY, placed=False), 1.0),
-        (UNREADY, replace(UNREADY, said="waiting"), 1.0),
+        (UNREADY, replace(UNREADY, message="waiting"), 1.0),
         (UNREADY, replace(UNREADY, since=NOW), 1.0),
         (ONE, replace(ONE, revision=Revision(99)), None),
     ],
@@ -54,6 +54,6 @@ def test_during_a_rollout_every_ready_member_counts() -> None:
 
 def test_the_member_that_fills_a_pool_of_which_none_was_ready_is_news() -> None:
     full, missing = a_roster([*MANY, ONE]), a_roster([*MANY, ONE, a_member(9)])
-    assert wake_after(UNREADY, ONE, False, full, 1.0, told_empty=True) == 0.0
-    assert wake_after(UNREADY, ONE, False, missing, 1.0, told_empty=True) == 1.0
-    assert wake_after(UNREADY, ONE, False, full, 1.0, told_empty=False) == 1.0
+    assert wake_after(UNREADY, ONE, False, full, 1.0, published_empty=True) == 0.0
+    assert wake_after(UNREADY, ONE, False, missing, 1.0, published_empty=True) == 1.0
+    assert wake_after(UNREADY, ONE, False, full, 1.0, published_empty=False) == 1.0

@@ -7,10 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from conformance.bodies import pod_spec, template
-from sandpool.controllers.pool.member import Member
 from sandpool.controllers.pool.options import Options
 from sandpool.controllers.pool.plan import Plan, plan_pool
-from sandpool.controllers.pool.roster import Roster
+from sandpool.controllers.pool.roster import Member, Roster
 from sandpool.controllers.pool.view import PoolView
 from sandpool.model.codec import convert
 from sandpool.model.kinds import POOLS, TEMPLATES

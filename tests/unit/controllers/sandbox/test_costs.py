@@ -15,7 +15,7 @@ from sandpool.controllers.sandbox.status import NO_TROUBLE, status_of, unborn
 from sandpool.controllers.sandbox.triggers import Haste, pod_haste
 from sandpool.model.labels import CREATED_BY, PROPAGATED_ANNOTATIONS, SAFE_TO_EVICT, TEMPLATE_REF_HASH, WARM_POOL
 from sandpool.model.pod import Pod
-from support.counted_calls import calls_of
+from support.api.counted_calls import calls_of
 from unit.controllers.sandbox.views import (
     IDENTITY,
     MADE_FROM,

@@ -28,12 +28,12 @@ def test_a_difference_waits_since_it_was_first_seen() -> None:
 
 def test_notes_live_as_long_as_their_sandbox() -> None:
     memory = Memory()
-    memory.of(Uid("gone")).untold = 3.0
+    memory.of(Uid("gone")).unpublished = 3.0
     assert len(memory) == 0
     memory.begin(Uid("a"))
-    memory.of(Uid("a")).untold = 3.0
+    memory.of(Uid("a")).unpublished = 3.0
     memory.begin(Uid("a"))
-    assert memory.of(Uid("a")).untold == 3.0
+    assert memory.of(Uid("a")).unpublished == 3.0
     memory.drop(Uid("a"))
     assert len(memory) == 0
-    assert memory.of(Uid("a")).untold is None
+    assert memory.of(Uid("a")).unpublished is None

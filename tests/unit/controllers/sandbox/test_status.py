@@ -7,9 +7,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from sandpool.controllers.sandbox.news import news
 from sandpool.controllers.sandbox.options import Options
-from sandpool.controllers.sandbox.status import Trouble, status_patch, urgent
+from sandpool.controllers.sandbox.status import Trouble, events_of, status_patch, urgent
 from sandpool.controllers.sandbox.view import pod_key
 from sandpool.model.conditions import find
 from sandpool.model.labels import POD_NAME
@@ -71,8 +70,8 @@ def test_a_pod_that_does_not_start_is_told_in_healthy_with_its_own_reason() -> N
     assert said(verdict(sandbox(), starting, trouble=FAILED), "Healthy") == ("False", "ControllerTrouble")
     assert said(verdict(sandbox(spec=SUSPENDED), starting), "Healthy") is None
     assert said(verdict(sandbox(status=status), pod()), "Healthy") is None, "it is taken back"
-    assert news(SandboxStatus(), status) == [], "its kubelet tells"
-    assert [one.reason for one in news(status, verdict(sandbox(status=status), starting, trouble=FAILED))] == [
+    assert events_of(SandboxStatus(), status) == [], "its kubelet tells"
+    assert [one.reason for one in events_of(status, verdict(sandbox(status=status), starting, trouble=FAILED))] == [
         "ControllerTrouble"
     ]
 
@@ -195,6 +194,7 @@ def test_what_had_finished_before_its_pod_leaves_stays_finished() -> None:
     assert said(status, "Ready") == ("False", "PodFailed")
     kept = find(status.conditions, "Finished")
     assert kept is not None
+    assert kept.last_transition_time is not None
     assert kept.last_transition_time < NOW
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sandpool.controllers.cache_transforms import PodTransform
 from sandpool.controllers.sandbox.memory import Memory
 from sandpool.controllers.sandbox.observe import Observer
 from sandpool.controllers.sandbox.options import Options
@@ -14,23 +15,22 @@ from sandpool.controllers.sandbox.triggers import (
     awakens,
     claim_haste,
     concerns,
-    lane,
-    lane_of_change,
     pod_haste,
+    priority_of,
+    priority_of_change,
     service_haste,
 )
-from sandpool.controllers.watched import Remembered
 from sandpool.kube.api import Event, EventType
+from sandpool.kube.priority import Priority
 from sandpool.loop.controller import Controller
 from sandpool.loop.outcome import Done
-from sandpool.loop.queue import Priority
 from sandpool.model.labels import POD_NAME, WARM_POOL
 from sandpool.model.metadata import Key, Revision
 from sandpool.model.pod import Pod, PodSpec, PodStatus
 from sandpool.model.sandbox import SandboxStatus
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.reconcile_history import Story
-from support.manual_clock import ManualClock
+from sandpool.telemetry.reconcile_history import ReconcileHistory
+from support.clocks.manual_clock import ManualClock
 from unit.controllers.sandbox.views import (
     CLAIM,
     FOREIGN,
@@ -114,7 +114,7 @@ def test_a_container_that_cannot_start_is_told_soon_and_not_again_for_each_attem
     assert pod_haste(failed, resting, TOLD, in_order) is Haste.NEVER
     assert (failed.held_up, resting.held_up) == ("container main waits: ImagePullBackOff: denied",) * 2
     crashed = [held_up("CrashLoopBackOff", f"back-off {time}s restarting failed container") for time in (10, 20)]
-    assert pod_haste(*crashed, TOLD, in_order) is Haste.NEVER
+    assert pod_haste(*crashed, TOLD, in_order) is Haste.NEVER  # type: ignore[arg-type, call-arg]
     assert crashed[0].held_up == "container main waits: CrashLoopBackOff"
     wrong = held_up("CreateContainerConfigError", 'secret "s" not found')
     assert wrong.held_up == 'container main waits: CreateContainerConfigError: secret "s" not found'
@@ -137,7 +137,7 @@ def test_a_container_that_keeps_ending_says_how_it_ended(ended: dict[str, Any], 
     status = msgspec.convert({"phase": "Running", "containerStatuses": [container]}, PodStatus)
     crashed = msgspec.structs.replace(WAITING, status=status)
     assert crashed.held_up == f"container main waits: CrashLoopBackOff: {told}"
-    assert Remembered()(crashed).held_up == crashed.held_up
+    assert PodTransform()(crashed).held_up == crashed.held_up
 
 
 def test_what_an_older_kubelet_leaves_out_is_told_when_there_is_time() -> None:
@@ -229,18 +229,21 @@ def test_the_end_of_a_sandbox_that_is_gone_is_not_waited_for() -> None:
 
 
 def test_what_a_pool_waits_for_comes_second() -> None:
-    assert [lane(sandbox(owner=owner)) for owner in (None, CLAIM, POOL)] == [
-        Priority.FIRST,
-        Priority.FIRST,
-        Priority.SECOND,
+    assert [priority_of(sandbox(owner=owner)) for owner in (None, CLAIM, POOL)] == [
+        Priority.URGENT,
+        Priority.URGENT,
+        Priority.BACKGROUND,
     ]
 
 
 def test_members_that_claims_wait_for_come_first_and_what_is_gone_last() -> None:
     member, claimed = sandbox(owner=POOL), sandbox(owner=CLAIM)
-    assert (lane(member, pressed=True), lane_of_change(None, member, pressed=True)) == (Priority.FIRST, Priority.FIRST)
-    assert lane_of_change(claimed, None) == lane_of_change(claimed, None, pressed=True) == Priority.SECOND
-    assert lane_of_change(None, claimed) == Priority.FIRST
+    assert (priority_of(member, pressed=True), priority_of_change(None, member, pressed=True)) == (
+        Priority.URGENT,
+        Priority.URGENT,
+    )
+    assert priority_of_change(claimed, None) == priority_of_change(claimed, None, pressed=True) == Priority.BACKGROUND
+    assert priority_of_change(None, claimed) == Priority.URGENT
 
 
 def woken_by(box: Any, resource: str, obj: Any) -> bool:
@@ -251,7 +254,7 @@ def woken_by(box: Any, resource: str, obj: Any) -> bool:
 
     caches = caches_of()
     clock = ManualClock()
-    loop: Controller[Key] = Controller("sandbox", never, clock, Metrics(), Story())
+    loop: Controller[Key] = Controller("sandbox", never, clock, Metrics(), ReconcileHistory())
     Triggers(loop, Observer(caches), Options(), Memory(), clock).connect()
     caches.sandboxes.apply(Event(EventType.ADDED, box, Revision(101)))
     item = loop.queue.take_nowait()

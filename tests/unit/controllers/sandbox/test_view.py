@@ -78,7 +78,7 @@ def test_an_owner_is_alive_under_its_uid_only(owner: dict[str, Any]) -> None:
 def test_what_we_asked_to_leave_is_leaving() -> None:
     box, own = sandbox(), pod()
     caches = caches_of(box, own)
-    caches.pods.doom(own.metadata.key, own.metadata.uid)
+    caches.pods.mark_deleting(own.metadata.key, own.metadata.uid)
     view = Observer(caches).view(box.metadata.key)
     assert view is not None
     assert view.departing(own)

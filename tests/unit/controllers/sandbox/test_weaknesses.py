@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandpool.controllers.sandbox.news import news
-from sandpool.controllers.sandbox.status import Trouble
+from sandpool.controllers.sandbox.status import Trouble, events_of
 from sandpool.controllers.sandbox.triggers import concerns
 from sandpool.loop.events import Kind
 from sandpool.model.conditions import MAX_MESSAGE, find
@@ -119,8 +118,8 @@ def test_w10_a_pod_that_was_made_from_another_spec_is_told_and_left_alone() -> N
     assert said(status, "PodUpToDate") == ("False", "PodOutdated")
     assert "delete this one, or suspend and resume" in message(status, "PodUpToDate")
     assert said(status, "Ready") == IS_READY
-    assert [(one.kind, one.reason) for one in news(SandboxStatus(), status)] == [(Kind.NORMAL, "PodOutdated")]
-    assert news(status, status) == []
+    assert [(one.kind, one.reason) for one in events_of(SandboxStatus(), status)] == [(Kind.NORMAL, "PodOutdated")]
+    assert events_of(status, status) == []
     back = verdict(sandbox(status=status), present)
     assert said(back, "PodUpToDate") is None, "a change that is taken back is none"
 
@@ -165,7 +164,7 @@ def test_w11_an_eviction_says_why_and_what_to_do() -> None:
     before = verdict(sandbox(), pod())
     status = verdict(sandbox(status=before), evicted)
     assert "(Evicted: The node was low on memory.); it is kept: delete it" in message(status)
-    (told,) = news(before, status)
+    (told,) = events_of(before, status)
     assert (told.kind, told.reason, told.message) == (Kind.WARNING, "PodFailed", message(status))
 
 
@@ -279,29 +278,29 @@ def test_w21_no_annotation_for_a_pod_of_the_sandboxs_own_name() -> None:
 def test_w24_people_are_told_what_matters_and_no_more() -> None:
     started = verdict(sandbox(), pending())
     ready = verdict(sandbox(status=started), pod())
-    assert news(SandboxStatus(), started) == []
-    assert news(started, ready) == [], "a normal start is not news"
+    assert events_of(SandboxStatus(), started) == []
+    assert events_of(started, ready) == [], "a normal start is not news"
     refused = verdict(sandbox(), trouble=Trouble(refused=("Pod box belongs to ReplicaSet web",)))
-    assert [(one.kind, one.reason) for one in news(started, refused)] == [(Kind.WARNING, "ConfigurationTrouble")]
-    assert news(refused, refused) == []
-    assert [one.reason for one in news(ready, ended(sandbox(status=ready)))] == ["SandboxExpired"]
+    assert [(one.kind, one.reason) for one in events_of(started, refused)] == [(Kind.WARNING, "ConfigurationTrouble")]
+    assert events_of(refused, refused) == []
+    assert [one.reason for one in events_of(ready, ended(sandbox(status=ready)))] == ["SandboxExpired"]
 
 
 def test_w24_another_thing_to_do_is_told_and_another_failure_is_not() -> None:
     one = verdict(sandbox(), trouble=Trouble(refused=("rename it",)))
     other = verdict(sandbox(status=one), trouble=Trouble(refused=("delete it",)))
-    assert [told.message for told in news(one, other)] == ["delete it"]
+    assert [told.message for told in events_of(one, other)] == ["delete it"]
     failing = verdict(sandbox(), trouble=Trouble(failed=("500",)))
-    assert [told.reason for told in news(SandboxStatus(), failing)] == ["ControllerTrouble"]
-    assert news(failing, verdict(sandbox(status=failing), trouble=Trouble(failed=("503",)))) == []
-    assert [told.reason for told in news(failing, one)] == ["ConfigurationTrouble"]
+    assert [told.reason for told in events_of(SandboxStatus(), failing)] == ["ControllerTrouble"]
+    assert events_of(failing, verdict(sandbox(status=failing), trouble=Trouble(failed=("503",)))) == []
+    assert [told.reason for told in events_of(failing, one)] == ["ConfigurationTrouble"]
 
 
 def test_w24_a_pause_and_its_end_are_told() -> None:
     ready = verdict(sandbox(), pod())
     suspended = verdict(sandbox(spec=SUSPENDED, status=ready))
-    assert [(one.kind, one.reason) for one in news(ready, suspended)] == [(Kind.NORMAL, "SandboxSuspended")]
-    assert [one.reason for one in news(suspended, verdict(sandbox(status=suspended)))] == ["SandboxResumed"]
+    assert [(one.kind, one.reason) for one in events_of(ready, suspended)] == [(Kind.NORMAL, "SandboxSuspended")]
+    assert [one.reason for one in events_of(suspended, verdict(sandbox(status=suspended)))] == ["SandboxResumed"]
 
 
 def test_w25_the_pod_of_the_expected_name_is_the_one() -> None:
@@ -321,8 +320,8 @@ def test_w25_suspension_ends_all_of_several_pods() -> None:
 def test_w25_several_pods_are_one_warning() -> None:
     before = verdict(sandbox(), pod("one"))
     after = verdict(sandbox(status=before), pod("one"), pod("two"))
-    assert [(one.kind, one.reason) for one in news(before, after)] == [(Kind.WARNING, "MultiplePods")]
-    assert news(after, after) == []
+    assert [(one.kind, one.reason) for one in events_of(before, after)] == [(Kind.WARNING, "MultiplePods")]
+    assert events_of(after, after) == []
 
 
 def test_w25_of_several_pods_those_that_go_do_not_count() -> None:

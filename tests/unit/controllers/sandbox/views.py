@@ -142,7 +142,7 @@ def caches_of(*objects: Object) -> Caches:
     for kind, cache in zip(
         kinds, (made.sandboxes, made.pods, made.services, made.volume_claims, made.pools, made.claims), strict=True
     ):
-        cache.replace([obj for obj in objects if isinstance(obj, kind.type)], Revision(100))
+        cache.replace([obj for obj in objects if isinstance(obj, kind.type)], Revision(100))  # type: ignore[attr-defined]
     return made
 
 

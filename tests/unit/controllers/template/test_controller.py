@@ -13,6 +13,7 @@ from conformance.bodies import metadata, pod, sandbox, template
 from sandpool.base.clock import LoopClock
 from sandpool.controllers.template.controller import CONFLICT, Caches, TemplateController
 from sandpool.controllers.template.policy import Options, policy_body
+from sandpool.kube.api import Call
 from sandpool.kube.errors import NotFound
 from sandpool.loop.cache import Cache
 from sandpool.loop.events import EventRecorder
@@ -26,9 +27,9 @@ from sandpool.model.metadata import Key
 from sandpool.model.names import name_hash
 from sandpool.model.patches import merge_patch
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.reconcile_history import Story
-from support.flaky_api import FlakyApi
-from support.loop_cluster import START, a_cluster, half
+from sandpool.telemetry.reconcile_history import ReconcileHistory
+from support.api.flaky_api import FlakyApi
+from support.simulated.loop_cluster import START, a_cluster, half
 
 pytestmark = pytest.mark.looptime
 
@@ -51,7 +52,7 @@ class Process:
         self.events = EventRecorder(api, clock, metrics, half, controller="template", instance="one")
         self.metrics = metrics
         self.controller = TemplateController(
-            Writes(api, every), self.caches, clock, metrics, Story(), events=self.events
+            Writes(api, every), self.caches, clock, metrics, ReconcileHistory(), events=self.events
         )
         reflectors = [Reflector(api, cache, clock, metrics, half) for cache in every]
         parts = Parts(reflectors=reflectors, controllers=[self.controller.loop], services=[self.events.run])
@@ -267,8 +268,8 @@ async def policies(api: FlakyApi) -> list[str]:
 class SlowTemplates(FlakyApi):
     """`flow` holds back the watch of templates and no other."""
 
-    def watch(self, resource: Any, namespace: str = "", **options: Any) -> Any:
-        return (super() if resource == TEMPLATES else self._api).watch(resource, namespace, **options)
+    def stream(self, call: Call) -> Any:
+        return (super() if call.resource == TEMPLATES else self.inner).stream(call)  # type: ignore[union-attr]
 
 
 async def test_for_a_template_that_is_gone_no_policy_is_made_again() -> None:

@@ -1,4 +1,4 @@
-"""Our answers against those that a real kube-apiserver gave to the same objects (see support/admission_golden.py)."""
+"""Our answers against those that a real kube-apiserver gave to the same objects (see support/api/admission_golden.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from sandpool.controlplane.admission.admit import FieldValidation, admit
 from sandpool.kube.errors import ApiError
 from sandpool.model.kinds import ALL
-from support.admission_golden import SYSTEM, Case, answers, cases, without
+from support.api.admission_golden import SYSTEM, Case, answers, cases, without
 
 _GIVEN = {"uid": "0", "resourceVersion": "7", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
 _ANSWERS = {family: answers(family) for family in ("builtin", "custom", "metadata")}

@@ -14,7 +14,7 @@ from sandpool.kube.errors import ApiError, BadRequest, Invalid
 from sandpool.model.kinds import ALL
 from sandpool.model.resource import Resource
 from sandpool.model.schemas import structural
-from support.admission_golden import cases
+from support.api.admission_golden import cases
 
 _GIVEN = {"uid": "0", "resourceVersion": "7", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
 _BASES = {case.kind: case.base for case in cases() if case.name.startswith("good")}

@@ -10,9 +10,7 @@ import pytest
 import yaml
 from cryptography import x509
 
-from sandpool.controlplane.apiserver.access.directory import open_access
-from sandpool.controlplane.apiserver.access.files import write_secret
-from sandpool.controlplane.apiserver.access.kubeconfig import write_kubeconfig
+from sandpool.controlplane.apiserver.access.directory import open_access, write_kubeconfig, write_secret
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SECRETS = ("ca.key", "server.key", "admin.token", "tokens.key")

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandpool.controlplane.apiserver import body
-from sandpool.controlplane.apiserver.answer import warnings
 from sandpool.controlplane.apiserver.body import Malformed, decode, decode_media, decode_object
 from sandpool.controlplane.apiserver.handlers.write import check_kind, decode_patch, patch_type
-from sandpool.controlplane.apiserver.malformed import complaint
-from sandpool.controlplane.apiserver.manifest import YamlError, from_yaml
+from sandpool.controlplane.apiserver.json_text import complaint
+from sandpool.controlplane.apiserver.response import warnings
+from sandpool.controlplane.apiserver.yaml_body import YamlError, from_yaml
 from sandpool.kube.errors import BadRequest, Invalid, RequestTooLarge, UnsupportedMedia
 from sandpool.model.kinds import CONFIG_MAPS, PODS, SANDBOXES
 from sandpool.model.patches import Patch, PatchType
@@ -218,7 +218,7 @@ def test_numbers_to_the_base_of_sixty_are_text(text: str) -> None:
 )
 def test_a_body_of_too_many_values_is_not_even_decoded(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[int] = []
-    monkeypatch.setattr(body, "_DECODE", lambda text: decoded.append(len(text)))
+    monkeypatch.setattr(body, "decode_json", lambda text: decoded.append(len(text)))
     with pytest.raises(RequestTooLarge, match="limit is 50000 values"):
         decode(text, 200)
     assert not decoded

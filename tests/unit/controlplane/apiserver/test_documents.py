@@ -7,12 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandpool.controlplane.apiserver.answer import Document
-from sandpool.controlplane.apiserver.discovery.resources import aggregated, resource_list
-from sandpool.controlplane.apiserver.openapi.document import group_document
-from sandpool.controlplane.apiserver.openapi.legacy import LegacyOpenApi
-from sandpool.controlplane.apiserver.openapi.pages import OpenApi
+from sandpool.controlplane.apiserver.discovery import aggregated, resource_list
+from sandpool.controlplane.apiserver.openapi.document import LegacyOpenApi, OpenApi, group_document
 from sandpool.controlplane.apiserver.request import parse_request
+from sandpool.controlplane.apiserver.response import RawResponse
 from sandpool.controlplane.apiserver.routes import Routes
 from sandpool.kube.errors import NotAcceptable
 from sandpool.model.kinds import ALL
@@ -101,14 +99,14 @@ def test_kubectl_finds_server_side_validation_where_it_looks() -> None:
 
 
 def header(answer: Any, name: bytes) -> bytes | None:
-    assert isinstance(answer, Document)
+    assert isinstance(answer, RawResponse)
     return dict(answer.headers).get(name)
 
 
 def test_documents_are_cacheable_by_their_hash() -> None:
     openapi = OpenApi(ROUTES, lambda: NOW)
     index = openapi.answer("/openapi/v3", {}, {})
-    assert isinstance(index, Document)
+    assert isinstance(index, RawResponse)
     address = msgspec.json.decode(index.body)["paths"]["api/v1"]["serverRelativeURL"]
     path, _, query = address.partition("?hash=")
     good = openapi.answer(path, {"hash": query}, {})

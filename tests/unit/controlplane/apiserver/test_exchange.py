@@ -8,9 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from sandpool.controlplane.apiserver.answer import Answer, text
-from sandpool.controlplane.apiserver.exchange import Exchange, Unread, lines_of
-from sandpool.controlplane.apiserver.flow import Flow
+from sandpool.controlplane.apiserver.exchange import Exchange, Flow, Unread, lines_of
+from sandpool.controlplane.apiserver.response import JsonResponse, text
 from sandpool.kube.errors import RequestTooLarge
 
 
@@ -39,12 +38,12 @@ class Transport:
         self.reading = True
 
 
-class House:
+class ServerState:
     date = b"date: today\r\n"
 
 
-class Line:
-    house = House()
+class ExchangeConnection:
+    state = ServerState()
 
     def __init__(self) -> None:
         self.remembered = Transport()
@@ -55,7 +54,7 @@ class Line:
     def answered(self) -> None:
         self.answers += 1
 
-    def be_patient(self) -> None: ...
+    def allow_slow_reader(self) -> None: ...
 
     def own(self, tenant: str) -> None: ...
 
@@ -67,12 +66,12 @@ class Line:
     async def turn(self, size: int) -> None: ...
 
 
-def exchange(line: Line, **options: Any) -> Exchange:
-    return Exchange(line, **{"method": "POST", "path": "/", "query": b"", "headers": [], "keep": True, **options})
+def exchange(connection: ExchangeConnection, **options: Any) -> Exchange:
+    return Exchange(connection, **{"method": "POST", "path": "/", "query": b"", "headers": [], "keep": True, **options})
 
 
 def arrived(*parts: bytes, whole: bool = True) -> Exchange:
-    made = exchange(Line())
+    made = exchange(ExchangeConnection())
     for part in parts:
         made.feed(part)
     if whole:
@@ -104,17 +103,19 @@ async def test_a_body_is_refused_as_soon_as_it_is_too_long() -> None:
     with pytest.raises(RequestTooLarge):
         await arrived(b"ab", b"c", whole=False).read(2)  # the rest is never waited for
     with pytest.raises(RequestTooLarge):
-        await exchange(Line(), headers=[(b"content-length", b"3")]).read(2)  # nor anything, if its length is declared
+        await exchange(ExchangeConnection(), headers=[(b"content-length", b"3")]).read(
+            2
+        )  # nor anything, if its length is declared
 
 
 async def test_much_of_a_body_that_nobody_reads_stays_with_the_client() -> None:
-    line = Line()
-    made = exchange(line)
+    connection = ExchangeConnection()
+    made = exchange(connection)
     made.feed(b"a" * 65_537)
-    assert not line.remembered.reading
+    assert not connection.remembered.reading
     reading = asyncio.create_task(made.read(100_000))
     await asyncio.sleep(0)
-    assert line.remembered.reading
+    assert connection.remembered.reading
     made.finish()
     assert len(await reading) == 65_537
 
@@ -127,84 +128,84 @@ async def test_a_client_that_leaves() -> None:
     with pytest.raises(Unread):
         await reading
     await late.left()
-    line = Line()
-    gone = exchange(line)
+    connection = ExchangeConnection()
+    gone = exchange(connection)
     gone.lose()
-    await Answer(b"{}").deliver(gone)
+    await JsonResponse(b"{}").deliver(gone)
     await gone.start(200, b"")
     await gone.piece(b"a")
     await gone.end()
-    assert line.remembered.written == []
+    assert connection.remembered.written == []
 
 
 async def test_a_body_that_waits_for_its_welcome() -> None:
-    line = Line()
-    made = exchange(line, headers=[(b"expect", b"100-Continue")])
+    connection = ExchangeConnection()
+    made = exchange(connection, headers=[(b"expect", b"100-Continue")])
     reading = asyncio.create_task(made.read(9))
     await asyncio.sleep(0)
     made.finish()
     await reading
-    assert line.remembered.written == [b"HTTP/1.1 100 Continue\r\n\r\n"]
+    assert connection.remembered.written == [b"HTTP/1.1 100 Continue\r\n\r\n"]
 
 
 async def test_a_whole_answer_is_one_write() -> None:
-    line = Line()
-    made = exchange(line)
-    await Answer(b'{"a":1}', 201, [(b"warning", b"x")]).deliver(made)
-    assert line.remembered.written == [
+    connection = ExchangeConnection()
+    made = exchange(connection)
+    await JsonResponse(b'{"a":1}', 201, [(b"warning", b"x")]).deliver(made)
+    assert connection.remembered.written == [
         b"HTTP/1.1 201 Created\r\ndate: today\r\ncontent-type: application/json\r\ncache-control: no-cache, private\r\n"
         b'warning: x\r\ncontent-length: 7\r\n\r\n{"a":1}'
     ]
-    assert (made.complete, line.answers, line.remembered.closed) == (True, 1, False)
+    assert (made.complete, connection.answers, connection.remembered.closed) == (True, 1, False)
 
 
 async def test_the_answer_to_head_has_no_body_and_the_last_one_says_so() -> None:
-    line = Line()
-    await text("ok").deliver(exchange(line, method="HEAD", keep=False))
-    (said,) = line.remembered.written
+    connection = ExchangeConnection()
+    await text("ok").deliver(exchange(connection, method="HEAD", keep=False))
+    (said,) = connection.remembered.written
     assert said.endswith(b"content-length: 2\r\nconnection: close\r\n\r\n")
-    assert line.remembered.closed
+    assert connection.remembered.closed
 
 
 async def test_an_answer_waits_until_the_last_one_is_read() -> None:
-    line = Line()
-    line.flow.pause_writing()
-    answering = asyncio.create_task(Answer(b"{}").deliver(exchange(line)))
+    connection = ExchangeConnection()
+    connection.flow.pause_writing()
+    answering = asyncio.create_task(JsonResponse(b"{}").deliver(exchange(connection)))
     await asyncio.sleep(0)
-    assert line.remembered.written == []
-    line.flow.resume_writing()
+    assert connection.remembered.written == []
+    connection.flow.resume_writing()
     await answering
-    assert len(line.remembered.written) == 1
+    assert len(connection.remembered.written) == 1
 
 
 @pytest.mark.parametrize("whole", [True, False])
 async def test_the_last_answer_is_read_before_the_connection_ends(whole: bool) -> None:
-    line = Line()
-    made = exchange(line, keep=False)
+    connection = ExchangeConnection()
+    made = exchange(connection, keep=False)
     if not whole:
         await made.start(200, b"")
-    line.remembered.full = line.flow.pause_writing
+    connection.remembered.full = connection.flow.pause_writing
     answering = asyncio.create_task(made.whole(200, b"", b"much") if whole else made.end(b"much"))
     await asyncio.sleep(0)
-    assert b"much" in b"".join(line.remembered.written)
-    assert not line.remembered.closed
-    line.flow.resume_writing()
+    assert b"much" in b"".join(connection.remembered.written)
+    assert not connection.remembered.closed
+    connection.flow.resume_writing()
     await answering
-    assert line.remembered.closed
+    assert connection.remembered.closed
 
 
 async def test_an_answer_in_pieces() -> None:
-    line = Line()
-    made = exchange(line)
+    connection = ExchangeConnection()
+    made = exchange(connection)
     await made.start(200, b"a: b\r\n")
     await made.piece(b"x" * 17)
     await made.piece(b"")  # would be the end
     await made.end(b"yz")
-    assert b"".join(line.remembered.written) == (
+    assert b"".join(connection.remembered.written) == (
         b"HTTP/1.1 200 OK\r\ndate: today\r\na: b\r\ntransfer-encoding: chunked\r\n\r\n"
         b"11\r\n" + b"x" * 17 + b"\r\n2\r\nyz\r\n0\r\n\r\n"
     )
-    assert line.answers == 1
+    assert connection.answers == 1
 
 
 def test_a_header_is_one_line() -> None:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.controlplane.apiserver.answer import accepts_gzip, warnings
-from sandpool.controlplane.apiserver.discovery.pages import Discovery
+from sandpool.controlplane.apiserver.discovery import Discovery
 from sandpool.controlplane.apiserver.negotiate import Form, form_of
+from sandpool.controlplane.apiserver.response import accepts_gzip, warnings
 from sandpool.controlplane.apiserver.routes import Routes
 from sandpool.kube.errors import NotAcceptable
 

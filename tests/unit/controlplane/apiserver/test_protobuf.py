@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.controlplane.apiserver.protobuf.decode import MAGIC, from_protobuf
-from sandpool.controlplane.apiserver.protobuf.wire import Budget, WireError, fields, signed, varint
+from sandpool.controlplane.apiserver.protobuf_body import MAGIC, MOST_FIELDS, Budget, fields, from_protobuf
+from sandpool.wire.protobuf import ProtobufError, signed, varint
 
 
 def number(value: int) -> bytes:
@@ -113,7 +113,7 @@ def test_unknown_fields_are_skipped() -> None:
     ],
 )
 def test_what_is_no_such_message(body: bytes) -> None:
-    with pytest.raises(WireError):
+    with pytest.raises(ProtobufError):
         from_protobuf(body)
 
 
@@ -122,7 +122,7 @@ def test_any_bytes_get_an_answer(raw: bytes) -> None:
     for kind in ("Pod", "ConfigMap", "Secret"):
         try:
             assert decoded("v1", kind, raw)["kind"] == kind
-        except (WireError, UnicodeDecodeError, ValueError):
+        except (ProtobufError, UnicodeDecodeError, ValueError):
             pass
 
 
@@ -141,5 +141,27 @@ def test_too_many_fields_are_not_read_wherever_they_are() -> None:
     tiny = text(1, "")
     nested = text(2, b"".join(text(1, tiny * 1000) for _ in range(100)))
     for raw in (integer(15, 0) * 60_000, text(2, tiny * 60_000), nested):
-        with pytest.raises(WireError, match="too many fields"):
+        with pytest.raises(ProtobufError, match="too many fields"):
             from_protobuf(envelope("v1", "Pod", raw))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"[" + b"{}," * 100_000 + b"{}]", id="many values"),
+        pytest.param(b"[" * 100_000, id="deep"),
+    ],
+)
+def test_json_within_it_is_not_read(content: bytes) -> None:
+    """Neither the number nor the depth of its values would be bounded, and managed fields are not stored."""
+    metadata = text(1, "name") + text(17, text(1, "kubectl") + text(7, text(1, content)))
+    assert decoded("v1", "ConfigMap", text(1, metadata))["metadata"]["managedFields"] == [{"manager": "kubectl"}]
+
+
+def test_as_many_fields_as_a_large_object_has_are_read() -> None:
+    """A data entry is three fields."""
+    most = (MOST_FIELDS - 5) // 3
+    raw = b"".join(text(2, text(1, f"k{each}") + text(2, "v")) for each in range(most))
+    assert len(decoded("v1", "ConfigMap", raw)["data"]) == most > 6_000
+    with pytest.raises(ProtobufError, match="send JSON"):
+        decoded("v1", "ConfigMap", raw + 3 * integer(15, 0))

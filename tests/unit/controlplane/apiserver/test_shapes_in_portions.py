@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from sandpool.controlplane.apiserver.answer import PIECE
 from sandpool.controlplane.apiserver.handlers.watch import lines
 from sandpool.controlplane.apiserver.negotiate import Form
 from sandpool.controlplane.apiserver.render import event_shape, list_parts
+from sandpool.controlplane.apiserver.response import PIECE
 from sandpool.controlplane.objects.options import Listed
 from sandpool.controlplane.objects.watching import RawEvent
 from sandpool.controlplane.store.record import Record

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandpool.controlplane.apiserver.tables.age import human, since
-from sandpool.controlplane.apiserver.tables.jsonpath import PathError, compile_path
 from sandpool.controlplane.apiserver.tables.table import columns_of, table_of
 from sandpool.kube.errors import BadRequest
 from sandpool.model import kinds
+from sandpool.model.jsonpath import JsonPathError, parse_path
 from sandpool.model.resource import Resource
+from sandpool.model.times import human, since
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 86400 * 365
@@ -65,12 +65,12 @@ DOCUMENT: dict[str, Any] = {
     ],
 )
 def test_paths(path: str, found: list[Any]) -> None:
-    assert compile_path(path)(DOCUMENT) == found
+    assert parse_path(path)(DOCUMENT, DOCUMENT) == found
 
 
 def test_a_path_that_is_none() -> None:
-    with pytest.raises(PathError, match="character 8"):
-        compile_path(".status[")
+    with pytest.raises(JsonPathError, match="bracket is not closed"):
+        parse_path(".status[")
 
 
 def test_every_path_of_our_kinds_compiles_and_every_kind_has_columns() -> None:

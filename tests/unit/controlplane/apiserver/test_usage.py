@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from sandpool.controlplane.apiserver.discovery.resources import aggregated, resource_list
+from sandpool.controlplane.apiserver.discovery import aggregated, resource_list
+from sandpool.controlplane.apiserver.handlers.usage import of_node, of_pod, seen
 from sandpool.controlplane.apiserver.openapi.document import group_document
 from sandpool.controlplane.apiserver.request import parse_request
 from sandpool.controlplane.apiserver.routes import Routes
-from sandpool.controlplane.apiserver.usage.documents import of_node, of_pod, seen
 from sandpool.model.usage import GROUP, MEASURED, VERSION, Used
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

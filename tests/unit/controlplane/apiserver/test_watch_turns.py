@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from sandpool.controlplane.apiserver.handlers.watch import Watches, WatchReply
+from sandpool.controlplane.apiserver.fairness import ResponseBudget
+from sandpool.controlplane.apiserver.handlers.watch import Watches, WatchResponse
 from sandpool.controlplane.apiserver.limits import Limits
-from sandpool.controlplane.apiserver.sending import Sending
 from sandpool.model import kinds
 from sandpool.telemetry.metrics import Metrics
-from support.local_objects import bench, config_map
+from support.api.local_objects import bench, config_map
 
 
 async def test_turns_between_chunks() -> None:
@@ -30,10 +30,10 @@ async def test_turns_between_chunks() -> None:
         async def send(chunk: bytes) -> None:  # never waits
             seen.append(turns)
 
-        watches = Watches(b.objects, Limits(), Metrics(), Sending(Limits()), lambda: b.now, lambda: 0.5)
+        watches = Watches(b.objects, Limits(), Metrics(), ResponseBudget(Limits()), lambda: b.now, lambda: 0.5)
         watch = b.objects.watch(kinds.CONFIG_MAPS, "default")
-        reply = WatchReply(watches, watch, None, 60.0, None, "configmaps", "a")
-        tasks = [asyncio.create_task(other()), asyncio.create_task(reply._pump(watch, send))]
+        reply = WatchResponse(watches, watch, None, 60.0, None, "configmaps", "a")
+        tasks = [asyncio.create_task(other()), asyncio.create_task(reply.pump(watch, send))]
         while len(seen) < 20:
             await asyncio.sleep(0)
         for task in tasks:

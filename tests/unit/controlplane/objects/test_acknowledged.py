@@ -15,8 +15,8 @@ from sandpool.kube.api import Preconditions
 from sandpool.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Unavailable
 from sandpool.model import kinds
 from sandpool.model.metadata import Revision, Uid
-from support.local_objects import START, Bench, claim
-from support.store_logs import HeldLog
+from support.api.local_objects import START, Bench, claim
+from support.storage.logs import HeldLog
 
 
 @pytest.fixture

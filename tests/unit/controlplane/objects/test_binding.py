@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from sandpool.controlplane.objects.binding import bound
+from sandpool.controlplane.objects.placing import bound
 from sandpool.kube.errors import ApiError, BadRequest, Conflict, NotFound
 from sandpool.model.binding import binding_body, binding_resource
 from sandpool.model.kinds import PODS
 from sandpool.model.metadata import Uid
-from support.kubelet_node import a_node, a_pod
+from support.simulated.kubelet_node import a_node, a_pod
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NODE = {"kind": "Node", "name": "local"}

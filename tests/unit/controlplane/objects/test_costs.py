@@ -11,8 +11,8 @@ import pytest
 from sandpool.controlplane.api import LocalApi
 from sandpool.model import kinds
 from sandpool.model.patches import Patch, json_patch, merge_patch
-from support.counted_calls import calls_of
-from support.local_objects import Bench, claim, pod, sandbox
+from support.api.counted_calls import calls_of
+from support.api.local_objects import Bench, claim, pod, sandbox
 
 LABELS = {"pool": "a1", "template": "b2", "launch": "warm", "created-by": "controller"}
 POOL = {"apiVersion": "e/v1", "kind": "Pool", "name": "pool", "uid": "u-1", "controller": True}
@@ -56,7 +56,7 @@ def api(b: Bench) -> LocalApi:
 
 async def test_creating_one_more_of_a_kind(api: LocalApi) -> None:
     for resource, body, most in ((kinds.CLAIMS, claim, 60), (kinds.SANDBOXES, sandbox, 62), (kinds.PODS, pod, 70)):
-        await api.create(resource, body("first", labels=LABELS), "default")
+        await api.create(resource, body("first", labels=LABELS), "default")  # type: ignore[misc]
         assert calls(api.create(resource, body("second", labels=LABELS), "default")) <= most, resource.plural
 
 

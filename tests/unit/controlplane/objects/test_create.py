@@ -6,7 +6,7 @@ import pytest
 
 from sandpool.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
 from sandpool.model import kinds
-from support.local_objects import Bench, claim, config_map, pod
+from support.api.local_objects import Bench, claim, config_map, pod
 
 
 async def test_server_decides_identity(b: Bench) -> None:

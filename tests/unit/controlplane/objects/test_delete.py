@@ -12,7 +12,7 @@ from sandpool.kube.api import Preconditions, Propagation
 from sandpool.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from sandpool.model import kinds
 from sandpool.model.metadata import Revision, Uid
-from support.local_objects import Bench, claim, config_map, pod, read, sandbox
+from support.api.local_objects import Bench, claim, config_map, pod, read, sandbox
 
 
 async def test_without_finalizers_it_goes_at_once(b: Bench) -> None:
@@ -244,7 +244,7 @@ async def test_delete_and_patch_at_once(b: Bench) -> None:
     )
     assert isinstance(outcomes[1], Conflict)
     made = b.get(kinds.CLAIMS, "x")
-    outcomes = await asyncio.gather(
+    outcomes = await asyncio.gather(  # type: ignore[assignment]
         b.delete(kinds.CLAIMS, "x"),
         b.patch(kinds.CLAIMS, "x", {"metadata": {"labels": {"a": "c"}}}),
         return_exceptions=True,

@@ -15,19 +15,17 @@ from typing import Any
 import pytest
 
 from sandpool.base.shares import OPERATOR
-from sandpool.controlplane.objects.holdings import HoldingLimits, Holdings
+from sandpool.controlplane.objects.holdings import HoldingLimits, Holdings, Rate
 from sandpool.controlplane.objects.objects import Objects
 from sandpool.controlplane.objects.options import WriteOptions
-from sandpool.controlplane.objects.write_pace import Rate
 from sandpool.controlplane.store.errors import StoreFailed
-from sandpool.controlplane.store.log import Loaded, Sink, Unit
-from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.log import Loaded, MemoryLog, Sink, Unit
 from sandpool.controlplane.store.sqlite_log import SqliteLog
 from sandpool.controlplane.store.store import Store
 from sandpool.kube.errors import ApiError, Forbidden, TooManyRequests, Unavailable
 from sandpool.model.kinds import CONFIG_MAPS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PODS, SANDBOXES
 from sandpool.model.patches import json_patch, merge_patch
-from support.local_objects import pod, sandbox
+from support.api.local_objects import pod, sandbox
 
 KIB = 1024
 TENANT = WriteOptions(tenant="a")

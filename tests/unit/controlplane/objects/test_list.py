@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from sandpool.controlplane.objects.options import Listed, ListQuery
 from sandpool.controlplane.objects.refusals import TokenExpired
-from sandpool.controlplane.store.history import Remember
+from sandpool.controlplane.store.history import HistoryLimits
 from sandpool.kube.errors import BadRequest, Gone, Invalid, ServerTimeout
 from sandpool.model import kinds
 from sandpool.model.metadata import Revision
-from support.local_objects import Bench, bench, config_map, pod, read
+from support.api.local_objects import Bench, bench, config_map, pod, read
 
 
 async def five(b: Bench) -> None:
@@ -142,7 +142,7 @@ async def test_many_pages_with_a_rare_match(b: Bench) -> None:
 
 
 async def test_expired_token_offers_an_inconsistent_one() -> None:
-    async with bench(Remember(changes=8)) as b:
+    async with bench(HistoryLimits(changes=8)) as b:
         await five(b)
         old = b.objects.list(kinds.CONFIG_MAPS, "default", ListQuery(limit=2))
         for turn in range(20):

@@ -10,7 +10,7 @@ import pytest
 from sandpool.kube.errors import BadRequest, Conflict, Invalid, NotFound, RequestTooLarge, UnsupportedMedia
 from sandpool.model import kinds
 from sandpool.model.patches import Patch, PatchType
-from support.local_objects import Bench, claim, config_map, pod, sandbox
+from support.api.local_objects import Bench, claim, config_map, pod, sandbox
 
 UNAPPLICABLE = "the server rejected our request due to an error in our request"
 
@@ -116,7 +116,7 @@ async def test_identity_cannot_be_patched(b: Bench) -> None:
 
 async def test_metadata_of_another_shape(b: Bench) -> None:
     await b.create(kinds.CLAIMS, claim())
-    for metadata in ("a", [], {"name": 5}, {"labels": {"a": 1}}, {"finalizers": "a"}, {"resourceVersion": 5}):
+    for metadata in ("a", [], {"name": 5}, {"labels": {"a": 1}}, {"finalizers": "a"}, {"resourceVersion": 5}):  # type: ignore[var-annotated]
         with pytest.raises(Invalid, match=r"patch: Invalid value"):
             await b.patch(kinds.CLAIMS, "x", {"metadata": metadata})
 

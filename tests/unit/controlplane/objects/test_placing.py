@@ -11,7 +11,7 @@ from sandpool.controlplane.objects.options import WriteOptions
 from sandpool.kube.errors import Forbidden
 from sandpool.model import kinds, times
 from sandpool.model.binding import NODE_LEASES, TAKES_PODS
-from support.local_objects import Bench, read
+from support.api.local_objects import Bench, read
 
 Body = dict[str, Any]
 

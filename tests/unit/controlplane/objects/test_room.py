@@ -10,7 +10,7 @@ from sandpool.controlplane.objects.options import WriteOptions
 from sandpool.kube.errors import InsufficientStorage
 from sandpool.model import kinds
 from sandpool.model.patches import merge_patch
-from support.local_objects import Bench, config_map, pod
+from support.api.local_objects import Bench, config_map, pod
 
 FULL = "disk full: no room"
 

@@ -9,7 +9,7 @@ import pytest
 from sandpool.kube.errors import BadRequest, Conflict, Invalid, NotFound, UnsupportedMedia
 from sandpool.model import kinds
 from sandpool.model.patches import Patch, PatchType
-from support.local_objects import Bench, claim, read
+from support.api.local_objects import Bench, claim, read
 
 
 def pool(**spec: Any) -> dict[str, Any]:

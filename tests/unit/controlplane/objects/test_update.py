@@ -7,7 +7,7 @@ import pytest
 from sandpool.controlplane.objects.change import differs
 from sandpool.kube.errors import BadRequest, Conflict, Invalid, NotFound
 from sandpool.model import kinds
-from support.local_objects import Bench, claim, config_map, pod, sandbox
+from support.api.local_objects import Bench, claim, config_map, pod, sandbox
 
 
 async def test_custom_resources_need_a_revision(b: Bench) -> None:

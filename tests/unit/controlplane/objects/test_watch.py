@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from sandpool.controlplane.objects.objects import RawWatch
 from sandpool.controlplane.objects.options import WatchQuery
 from sandpool.controlplane.objects.watching import RawEvent
-from sandpool.controlplane.store.history import Remember
+from sandpool.controlplane.store.history import HistoryLimits
 from sandpool.kube.api import EventType
 from sandpool.kube.errors import Gone, ServerTimeout
 from sandpool.model import kinds
 from sandpool.model.metadata import Revision
-from support.local_objects import Bench, bench, config_map
+from support.api.local_objects import Bench, bench, config_map
 
 
 def told(events: list[RawEvent]) -> list[tuple[str, str]]:
@@ -182,7 +182,7 @@ async def test_a_cancelled_wait_loses_nothing(b: Bench) -> None:
 
 
 async def test_too_old() -> None:
-    async with bench(Remember(changes=8)) as b:
+    async with bench(HistoryLimits(changes=8)) as b:
         first = b.store.revision
         slow = watch(b, since=first)
         await b.create(kinds.CONFIG_MAPS, config_map("a"))

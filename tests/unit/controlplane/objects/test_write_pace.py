@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandpool.controlplane.objects.write_pace import LONGEST, Pace, Rate
+from sandpool.controlplane.objects.holdings import LONGEST, Pace, Rate
 
 RATE = Rate(burst=9000, per_second=1000)
 

@@ -1,4 +1,4 @@
-"""A writer's thread that dies, for lack of memory or anything else: whoever waits for it is told."""
+"""A writer's thread that dies, for lack of memory or anything else: callers that wait for it get an error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_writes_fail_and_say_why(tmp_path: Path, monkeypatch: pytest.Monke
     def no_memory() -> None:
         raise MemoryError
 
-    monkeypatch.setattr(log._writer, "_gather", no_memory)  # what it calls next
+    monkeypatch.setattr(log.writer, "gather", no_memory)  # what it calls next
     await store.put("core/pods/a", NO_REVISION, lambda revision: b"{}")
     async with asyncio.timeout(30):
         with pytest.raises(StoreFailed, match="MemoryError"):

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sandpool.controlplane.store.errors import Ahead, StoreClosed
-from sandpool.controlplane.store.history import EACH, History, Remember
+from sandpool.controlplane.store.history import EACH, History, HistoryLimits
 from sandpool.controlplane.store.record import Change, Compacted, Record
 from sandpool.model.metadata import NO_REVISION, Revision
 
@@ -15,8 +15,8 @@ from sandpool.model.metadata import NO_REVISION, Revision
 class Feed:
     """A history, and one change after the other. `live` is what a store would hold."""
 
-    def __init__(self, remember: Remember = Remember()) -> None:
-        self.history = History(NO_REVISION, (), NO_REVISION, remember)
+    def __init__(self, history_limits: HistoryLimits = HistoryLimits()) -> None:
+        self.history = History(NO_REVISION, (), NO_REVISION, history_limits)
         self.revision = NO_REVISION
         self.live: dict[str, Record] = {}
 
@@ -69,7 +69,7 @@ async def test_a_watcher_sees_its_prefix_only(prefix: str, seen: list[int]) -> N
 
 
 async def test_a_waiting_watcher_is_never_behind_however_much_others_write() -> None:
-    feed = Feed(Remember(changes=8))
+    feed = Feed(HistoryLimits(changes=8))
     watcher = feed.history.watch("core/pods/quiet/", NO_REVISION)
     waiting = asyncio.create_task(watcher.changes())
     await asyncio.sleep(0)
@@ -83,7 +83,7 @@ async def test_a_waiting_watcher_is_never_behind_however_much_others_write() -> 
 
 
 async def test_a_slow_watcher_is_compacted_and_nobody_waits_for_it() -> None:
-    feed = Feed(Remember(changes=8))
+    feed = Feed(HistoryLimits(changes=8))
     slow = feed.history.watch("core/pods/", NO_REVISION)
     feed.add("core/pods/one/a")
     assert revisions(await slow.changes()) == [1]
@@ -96,7 +96,7 @@ async def test_a_slow_watcher_is_compacted_and_nobody_waits_for_it() -> None:
 
 
 async def test_bytes_bound_the_history_too() -> None:
-    feed = Feed(Remember(size=10 * (100 + EACH)))
+    feed = Feed(HistoryLimits(size=10 * (100 + EACH)))
     for _ in range(50):
         feed.add("core/pods/one/a", size=100)
     with pytest.raises(Compacted):
@@ -106,7 +106,7 @@ async def test_bytes_bound_the_history_too() -> None:
 
 
 async def test_one_busy_resource_does_not_push_out_another() -> None:
-    feed = Feed(Remember(changes=8))
+    feed = Feed(HistoryLimits(changes=8))
     feed.add("core/nodes/a")
     for _ in range(100):
         feed.add("core/pods/one/a")
@@ -118,7 +118,7 @@ async def test_one_busy_resource_does_not_push_out_another() -> None:
 
 def kept(feed: Feed) -> int:
     """Bytes that nobody holds on to but the history: its changes, and values that are no longer those of the store."""
-    rings = (*feed.history._rings.values(), feed.history._all)
+    rings = (*feed.history.rings.values(), feed.history.everything)
     changes = {c.record.revision: c for ring in rings for c in ring.changes}
     states = {id(state): state for c in changes.values() for state in (c.record, c.previous) if state is not None}
     for state in feed.live.values():
@@ -129,7 +129,7 @@ def kept(feed: Feed) -> int:
 async def test_all_resources_together_have_one_bound_in_bytes() -> None:
     """Each had a bound of its own once, and a server with twenty busy kinds kept twenty times as much."""
     size = 100 * (1000 + EACH)
-    feed = Feed(Remember(size=size))
+    feed = Feed(HistoryLimits(size=size))
     feed.add("core/nodes/quiet", size=1000)
     for _ in range(200):
         feed.add("core/pods/one/a", "agents/sandboxes/one/a", size=1000)
@@ -138,7 +138,7 @@ async def test_all_resources_together_have_one_bound_in_bytes() -> None:
     assert revisions(await feed.history.watch("core/nodes/", NO_REVISION).changes()) == [1], "the largest give way"
     for bucket in ("core/pods/", "agents/sandboxes/"):
         assert len(feed.history.ring(bucket).changes) >= 20
-    assert sum(ring.size for ring in feed.history._rings.values()) == feed.history._size
+    assert sum(ring.size for ring in feed.history.rings.values()) == feed.history.size
     oldest = feed.history.oldest
     seen = await feed.history.watch("", oldest).changes()
     assert revisions(seen) == list(range(oldest + 1, feed.revision + 1)), "whoever follows everything misses nothing"
@@ -148,17 +148,17 @@ async def test_all_resources_together_have_one_bound_in_bytes() -> None:
 async def test_what_lives_long_counts_when_it_is_deleted(most: int) -> None:
     """The state before a delete did not count once the change that had made it was forgotten: of Events that was half of all bytes."""
     size = 100 * (1000 + EACH)
-    feed = Feed(Remember(changes=most, size=size))
+    feed = Feed(HistoryLimits(changes=most, size=size))
     feed.add(*(f"core/events/one/{number}" for number in range(200)), size=1000)
     for number in range(1000):
         feed.delete(f"core/events/one/{number}", size=1000)
         feed.add(f"core/events/one/{number + 200}", size=1000)
         assert kept(feed) <= size * 9 / 8 + 3000
-        assert kept(feed) == sum(ring.size for ring in feed.history._rings.values())
+        assert kept(feed) == sum(ring.size for ring in feed.history.rings.values())
 
 
 async def test_one_change_larger_than_the_bound_is_not_kept() -> None:
-    feed = Feed(Remember(size=1000))
+    feed = Feed(HistoryLimits(size=1000))
     feed.add("core/pods/one/a", size=5000)
     assert kept(feed) == EACH, "the value is the store's"
     waiting = asyncio.create_task(feed.history.watch("core/pods/", Revision(1)).changes())
@@ -207,7 +207,7 @@ async def test_closing_ends_the_wait() -> None:
 
 async def test_giving_up_a_wait_does_not_make_a_watcher_late() -> None:
     """While it waited others wrote more than is remembered; nothing of that was its own."""
-    feed = Feed(Remember(changes=8))
+    feed = Feed(HistoryLimits(changes=8))
     feed.add("core/pods/quiet/a")
     quiet = feed.history.watch("core/pods/quiet/", feed.revision)
     waiting = asyncio.create_task(quiet.changes())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.controlplane.store.compaction import SMALLEST_STEP, next_floor
 from sandpool.controlplane.store.errors import DamagedStore
 from sandpool.controlplane.store.log import Row, replay
 from sandpool.controlplane.store.record import Record
+from sandpool.controlplane.store.writer import SMALLEST_STEP, next_floor
 from sandpool.model.metadata import NO_REVISION, Revision
 
 

@@ -1,4 +1,4 @@
-"""The store over a log that commits when told: what is decided, what is durable, what fails."""
+"""The store over a log that commits on demand: what is decided, what is durable, what fails."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import asyncio
 import pytest
 
 from sandpool.controlplane.store.errors import Ahead, StoreClosed, StoreFailed
-from sandpool.controlplane.store.log import Commit
-from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.log import Commit, MemoryLog
 from sandpool.controlplane.store.port import Store as Port
 from sandpool.controlplane.store.record import Compacted, Record, Stale
 from sandpool.controlplane.store.store import NullObserver, Store
 from sandpool.model.metadata import NO_REVISION, Revision
-from support.store_logs import HeldLog
+from support.storage.logs import HeldLog
 
 KEY = "core/pods/default/one"
 
@@ -99,7 +98,7 @@ async def test_a_failed_commit_fails_all_that_followed_and_newest_falls_back() -
     log.fail()
     for future in (*lost, waiting):
         with pytest.raises(StoreFailed):
-            await future
+            await future  # type: ignore[misc]
     assert store.newest(KEY) == store.get(KEY) == await kept
     assert store.newest("core/pods/default/two") is None
     later = store.put(KEY, Revision(1), encode)
@@ -250,9 +249,9 @@ async def test_commits_are_observed() -> None:
 
 
 async def test_old_snapshots_are_compacted() -> None:
-    from sandpool.controlplane.store.history import Remember
+    from sandpool.controlplane.store.history import HistoryLimits
 
-    store = await Store.open(MemoryLog(), remember=Remember(changes=4))
+    store = await Store.open(MemoryLog(), history_limits=HistoryLimits(changes=4))
     revision = NO_REVISION
     for _ in range(20):
         revision = (await store.put(KEY, revision, encode)).revision

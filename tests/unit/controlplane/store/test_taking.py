@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sandpool.controlplane.store.history import LARGEST_TAKEN, MOST_TAKEN
-from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.log import MemoryLog
 from sandpool.controlplane.store.store import Store
 from sandpool.model.metadata import NO_REVISION
 

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from sandpool.controlplane.store.errors import StoreClosed, StoreFailed
-from sandpool.controlplane.store.log import Commit, Log
-from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.log import Commit, Log, MemoryLog
 from sandpool.controlplane.store.port import Store as Port
 from sandpool.controlplane.store.record import Record, Stale
 from sandpool.controlplane.store.sqlite_log import SqliteLog
 from sandpool.controlplane.store.store import NullObserver, Store
 from sandpool.model.metadata import NO_REVISION, Revision
-from support.store_logs import HeldLog
+from support.storage.logs import HeldLog
 
 BOX, CLAIM, ONE = "agents/boxes/default/m", "agents/claims/default/c", "agents/boxes/default/one"
 LOGS: dict[str, Callable[[Path], Log]] = {

@@ -43,7 +43,7 @@ def test_inodes_count_too() -> None:
     assert level(Space(1 << 40, 1 << 40, 100_000, 999), RESERVE, Level.OK) is Level.PRESSURE
     assert level(Space(1 << 40, 1 << 40, 100_000, 99), RESERVE, Level.OK) is Level.FULL
     said = Disk(Level.FULL, Space(1 << 40, 1 << 40, 100_000, 99), RESERVE)
-    assert "no inodes left" in said.words
+    assert "no inodes left" in said.message
 
 
 def test_without_a_reserve_only_an_end_is_an_end() -> None:
@@ -56,6 +56,6 @@ def test_a_reserve_that_is_not_held_is_not_free() -> None:
 
 
 def test_words() -> None:
-    assert Disk(Level.OK, Space(1, 1), 1).words == ""
-    assert Disk(Level.PRESSURE, Space(10, 0), 1).words.startswith("disk pressure: ")
-    assert Disk(Level.FULL, Space(10, 0), 1).words.startswith("disk full: ")
+    assert Disk(Level.OK, Space(1, 1), 1).message == ""
+    assert Disk(Level.PRESSURE, Space(10, 0), 1).message.startswith("disk pressure: ")
+    assert Disk(Level.FULL, Space(10, 0), 1).message.startswith("disk full: ")

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandpool.node.images.challenge import Basic, Bearer, challenges, may_see_credentials, realm_trouble
-from sandpool.node.images.errors import NotAllowed
-from sandpool.node.images.registry import _token_of
+from sandpool.node.images.image import Unauthorized
+from sandpool.node.images.registry import token_of
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_hostile_header_costs_little() -> None:
     ("realm", "fine"),
     [
         ("https://auth.example/token", True),
-        ("http://127.0.0.1:5001/token", True),  # whether it may be asked is for allowed.py to say
+        ("http://127.0.0.1:5001/token", True),  # whether it may be asked is for registry_policy.py to say
         ("https://user:pass@auth.example/", False),
         ("ftp://auth.example/", False),
         ("file:///etc/passwd", False),
@@ -109,8 +109,8 @@ def test_who_sees_a_password(host: str, registry: str, fine: bool) -> None:
 def test_what_a_token_service_says(answer: bytes | None, token: str) -> None:
     tracemalloc.start()
     try:
-        with contextlib.nullcontext() if token else pytest.raises(NotAllowed):
-            assert _token_of(answer) == token
+        with contextlib.nullcontext() if token else pytest.raises(Unauthorized):
+            assert token_of(answer) == token
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()

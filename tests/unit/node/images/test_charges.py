@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandpool.base.shares import OPERATOR
-from sandpool.node.images.charges import Charges, ImageView
-from sandpool.node.images.prune import Asking, PruneRules, plan_prune, plan_room, room_of
+from sandpool.node.images.prune import Charges, ImageView, PruneRules, RoomRequest, plan_prune, plan_room, room_of
 
 
 def image(name: str, tenants: str, used_at: float = 0, *, held: bool = False, imported: bool = False) -> ImageView:
@@ -45,15 +44,15 @@ SIZES = {**{f"g{number}": 10 for number in range(8)}, "m": 10, "o": 10, "both": 
 
 
 def test_unused_images_of_who_has_the_most_go_the_longest_unused_first() -> None:
-    assert plan_room(GREEDY, SIZES, (), Asking("modest", 20, free=10))[0] == ("g0", "g1")
-    assert plan_room(GREEDY, SIZES, (), Asking("modest", 8, free=10)) == ((), 8)
+    assert plan_room(GREEDY, SIZES, (), RoomRequest("modest", 20, free=10))[0] == ("g0", "g1")
+    assert plan_room(GREEDY, SIZES, (), RoomRequest("modest", 8, free=10)) == ((), 8)
 
 
 def test_nobody_gets_more_that_way_than_it_leaves_to_others() -> None:
-    gone, room = plan_room(GREEDY, SIZES, (), Asking("modest", 1000, free=10))
+    gone, room = plan_room(GREEDY, SIZES, (), RoomRequest("modest", 1000, free=10))
     assert len(gone) == 4
     assert room == 44
-    assert len(plan_room(GREEDY, SIZES, (), Asking("modest", 1000, free=10, pulling={"modest": 40}))[0]) == 2
+    assert len(plan_room(GREEDY, SIZES, (), RoomRequest("modest", 1000, free=10, pulling={"modest": 40}))[0]) == 2
 
 
 def test_what_somebody_needs_stays() -> None:
@@ -64,13 +63,13 @@ def test_what_somebody_needs_stays() -> None:
         image("both", "greedy small"),
         image("imported", "greedy", imported=True),
     ]
-    gone, room = plan_room([*held, *others], SIZES, (), Asking("new", 30, free=9))
+    gone, room = plan_room([*held, *others], SIZES, (), RoomRequest("new", 30, free=9))
     assert gone == ("m",), "it has more than the new one would have"
     assert room == 8 * 19 // 9
 
 
 def test_a_tenant_gives_its_own_before_it_is_refused() -> None:
-    gone, room = plan_room(GREEDY, SIZES, (), Asking("greedy", 5, free=8))
+    gone, room = plan_room(GREEDY, SIZES, (), RoomRequest("greedy", 5, free=8))
     assert gone == ("g0",)
     assert room >= 5
 
@@ -108,7 +107,7 @@ VIEWS = st.lists(
 def test_room_is_made_only_from_who_has_more(views: list[ImageView], tenant: str, wanted: int, free: int) -> None:
     sizes = {name: number * 7 + 1 for number, name in enumerate("uvwxyz")}
     before = Charges(views, sizes).held
-    gone, room = plan_room(views, sizes, (), Asking(tenant, wanted, free))
+    gone, room = plan_room(views, sizes, (), RoomRequest(tenant, wanted, free))
     taken = [view for view in views if view.id in gone]
     assert not [view for view in taken if view.held or view.imported or OPERATOR in view.tenants]
     if room_of(tenant, before, {}, free) >= wanted:

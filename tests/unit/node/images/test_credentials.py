@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sandpool.node.images import credentials
 from sandpool.node.images.credentials import MOST_TRIES, from_docker_config, from_secret, matching
-from sandpool.node.images.port import Credential
+from sandpool.node.images.image import Credential
 from sandpool.node.images.reference import parse_name
 
 
@@ -119,7 +119,7 @@ def test_no_more_logins_are_tried_than_a_person_has() -> None:
 def test_a_pattern_that_no_host_can_have_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading one of a megabyte takes seconds."""
     read: list[str] = []
-    monkeypatch.setattr(credentials, "_host_matches", lambda pattern, host: read.append(pattern))
+    monkeypatch.setattr(credentials, "host_matches", lambda pattern, host: read.append(pattern))
     assert matching([Credential("*" + "a?" * 500_000, "u", "p")], parse_name("r.example/a")) == ()
     assert read == []
 

@@ -11,17 +11,9 @@ from hypothesis import strategies as st
 
 from sandpool.base.errors import NodeError
 from sandpool.node.images.image import ImageConfig
-from sandpool.node.images.machine import Platform
-from sandpool.node.images.manifest import (
-    Index,
-    Manifest,
-    decode_config,
-    decode_manifest,
-    digest_of,
-    verified,
-)
-from sandpool.node.images.options import ImageLimits
-from support.image_files import CONFIG, GZIP_LAYER, INDEX, MANIFEST, index_of, make_image
+from sandpool.node.images.manifest import Index, Manifest, decode_config, decode_manifest, digest_of, verified
+from sandpool.node.images.options import ImageLimits, Platform
+from support.images.files import CONFIG, GZIP_LAYER, INDEX, MANIFEST, index_of, make_image
 
 LIMITS = ImageLimits()
 D = "sha256:" + "a" * 64
@@ -118,7 +110,7 @@ def test_a_config_may_say_nothing() -> None:
         ({"rootfs": {"diff_ids": ["sha256:../../../../etc"]}}, "sha256"),
         ({"rootfs": {"diff_ids": [D]}, "config": {"Env": ["novalue"]}}, "NAME=value"),
         ({"rootfs": {"diff_ids": [D]}, "config": {"Env": ["=x"]}}, "NAME=value"),
-        ({"rootfs": {"diff_ids": [D]}, "config": {"Env": ["A=x\0y"]}}, "zero byte"),
+        ({"rootfs": {"diff_ids": [D]}, "config": {"Env": ["A=x\0y"]}}, "NUL byte"),
         ({"rootfs": {"diff_ids": [D]}, "config": {"Cmd": "sh"}}, "array"),
         ({"rootfs": {"diff_ids": [D]}, "config": {"User": 0}}, "str"),
     ],
@@ -131,7 +123,7 @@ def test_configs_that_are_refused(document: Any, why: str) -> None:
 def test_digest_and_size_are_compared() -> None:
     assert verified(b"abc", digest_of(b"abc"), 3, "x") == b"abc"
     for digest, size in ((digest_of(b"abd"), 3), (digest_of(b"abc"), 4)):
-        with pytest.raises(NodeError, match="promised"):
+        with pytest.raises(NodeError, match="its descriptor says"):
             verified(b"abc", digest, size, "x")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.node.images.progress import Progress, amount
+from sandpool.node.images.pull import Progress, amount
 from sandpool.node.images.source import LayerSource
 
 

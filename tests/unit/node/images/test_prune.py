@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.node.images.charges import ImageView
-from sandpool.node.images.prune import PruneRules, plan_prune
+from sandpool.node.images.prune import ImageView, PruneRules, plan_prune
 
 NEVER = PruneRules(unused_for=1e9, max_bytes=10**12)
 NOW = 1000.0

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from sandpool.base.errors import NodeError
 from sandpool.node.images.reference import (
-    Folder,
-    HostFiles,
-    Name,
+    DirectoryReference,
+    HostReference,
+    ImageName,
     canonical_authority,
     host_of,
     loopback,
@@ -24,24 +24,24 @@ DIGEST = "sha256:" + "0123456789abcdef" * 4
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("host", HostFiles()),
-        ("dir:/srv/roots/debian", Folder("/srv/roots/debian")),
-        ("python", Name("docker.io", "library/python", "latest")),
-        ("python:3.12", Name("docker.io", "library/python", "3.12")),
-        ("team/tool", Name("docker.io", "team/tool", "latest")),
-        ("docker.io/python", Name("docker.io", "library/python", "latest")),
-        ("index.docker.io/team/tool:1", Name("docker.io", "team/tool", "1")),
-        ("localhost/tool", Name("localhost", "tool", "latest")),
-        ("localhost:5000/tool:a_B.c-d", Name("localhost:5000", "tool", "a_B.c-d")),
-        ("registry.example.com/a/b/c:1", Name("registry.example.com", "a/b/c", "1")),
-        ("REGISTRY.example.com:443/a", Name("registry.example.com:443", "a", "latest")),
-        ("127.0.0.1:5000/a", Name("127.0.0.1:5000", "a", "latest")),
-        ("[::1]:5000/a:1", Name("[::1]:5000", "a", "1")),
-        ("[0:0::0:1]/a", Name("[::1]", "a", "latest")),
-        (f"python@{DIGEST}", Name("docker.io", "library/python", "", DIGEST)),
-        (f"r.example:1/python:3.12@{DIGEST}", Name("r.example:1", "python", "3.12", DIGEST)),
-        ("host/tool", Name("docker.io", "host/tool", "latest")),
-        ("docker.io/library/host", Name("docker.io", "library/host", "latest")),
+        ("host", HostReference()),
+        ("dir:/srv/roots/debian", DirectoryReference("/srv/roots/debian")),
+        ("python", ImageName("docker.io", "library/python", "latest")),
+        ("python:3.12", ImageName("docker.io", "library/python", "3.12")),
+        ("team/tool", ImageName("docker.io", "team/tool", "latest")),
+        ("docker.io/python", ImageName("docker.io", "library/python", "latest")),
+        ("index.docker.io/team/tool:1", ImageName("docker.io", "team/tool", "1")),
+        ("localhost/tool", ImageName("localhost", "tool", "latest")),
+        ("localhost:5000/tool:a_B.c-d", ImageName("localhost:5000", "tool", "a_B.c-d")),
+        ("registry.example.com/a/b/c:1", ImageName("registry.example.com", "a/b/c", "1")),
+        ("REGISTRY.example.com:443/a", ImageName("registry.example.com:443", "a", "latest")),
+        ("127.0.0.1:5000/a", ImageName("127.0.0.1:5000", "a", "latest")),
+        ("[::1]:5000/a:1", ImageName("[::1]:5000", "a", "1")),
+        ("[0:0::0:1]/a", ImageName("[::1]", "a", "latest")),
+        (f"python@{DIGEST}", ImageName("docker.io", "library/python", "", DIGEST)),
+        (f"r.example:1/python:3.12@{DIGEST}", ImageName("r.example:1", "python", "3.12", DIGEST)),
+        ("host/tool", ImageName("docker.io", "host/tool", "latest")),
+        ("docker.io/library/host", ImageName("docker.io", "library/host", "latest")),
     ],
 )
 def test_what_it_means(text: str, meant: object) -> None:
@@ -76,7 +76,9 @@ REGISTRY = st.one_of(
     st.from_regex(r"[a-z][a-z0-9]{0,5}\.[a-z]{2,4}(:[1-9][0-9]{0,3})?", fullmatch=True),
 )
 NAMES = st.builds(
-    lambda registry, parts, tag, digest: Name(registry, "/".join(parts), tag if tag or digest else "latest", digest),
+    lambda registry, parts, tag, digest: ImageName(
+        registry, "/".join(parts), tag if tag or digest else "latest", digest
+    ),
     REGISTRY,
     st.lists(PART, min_size=2, max_size=4),
     st.from_regex(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,8})?", fullmatch=True),
@@ -85,7 +87,7 @@ NAMES = st.builds(
 
 
 @given(NAMES)
-def test_a_complete_name_means_itself(name: Name) -> None:
+def test_a_complete_name_means_itself(name: ImageName) -> None:
     assert parse_name(str(name)) == name
 
 

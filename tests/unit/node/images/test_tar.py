@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sandpool.node.images.tar import BadArchive, TarReader
-from support.image_files import Entry, device, file, folder, hard_link, layer, symlink
+from support.images.files import Entry, device, file, folder, hard_link, layer, symlink
 
 
 def read(archive: bytes) -> list[tuple[object, ...]]:

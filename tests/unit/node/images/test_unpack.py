@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from sandpool.node.images.tar import BadArchive
-from sandpool.node.images.tree import Tree, empty_out
+from sandpool.node.images.tree import Tree, remove_entry
 from sandpool.node.images.unpack import Unpacked, opaque_attributes
 from sandpool.node.images.worker import Job, unpack
-from support.fast_folder import fast_folder
-from support.image_files import (
+from support.images.fast_folder import fast_folder
+from support.images.files import (
     Entry,
     device,
     digest,
@@ -327,7 +327,7 @@ def empty(target: Path) -> None:
     fd = os.open(target, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for name in os.listdir(fd):
-            empty_out(fd, os.fsencode(name))
+            remove_entry(fd, os.fsencode(name))
     finally:
         os.close(fd)
     assert list(target.iterdir()) == []
@@ -369,7 +369,7 @@ def test_the_tree_itself_follows_no_link(target: Path) -> None:
             assert stat.S_ISLNK(found.st_mode)
             for path in ((b"d", b"out"), (b"d", b"out", b"secret"), (b"file",), (b"missing",)):
                 with pytest.raises(BadArchive):
-                    tree.folder(path)
+                    tree.directory(path)
             tree.remove((b"d",))
             assert not (target / "d").exists()
     finally:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from sandpool.node.images.tar import BadArchive
 from sandpool.node.images.unpack import opaque_attributes
 from sandpool.node.images.worker import Job, unpack
-from support.fast_folder import fast_folder
-from support.image_files import Entry, file, folder, layer, opaque, removed, symlink
-from support.image_merge import merge
-from support.image_oracle import Refused, merged_by_oracle
+from support.images.fast_folder import fast_folder
+from support.images.files import Entry, file, folder, layer, opaque, removed, symlink
+from support.images.merge import merge
+from support.images.oracle import Refused, merged_by_oracle
 
 OWNERS = os.geteuid() == 0
 

@@ -18,16 +18,15 @@ from sandpool.node.images import credentials
 from sandpool.node.images.image import ImageConfig
 from sandpool.node.kubelet import contents, downward, environment, files
 from sandpool.node.kubelet import resolve as resolving
-from sandpool.node.kubelet.downward import Here
+from sandpool.node.kubelet.downward import NodeInfo
 from sandpool.node.kubelet.pods import NODE_PODS, NodePod
-from sandpool.node.kubelet.references import Found, Unresolved
+from sandpool.node.kubelet.references import Found, Unresolved, heavy
 from sandpool.node.kubelet.resolve import Resolved, resolve
-from sandpool.node.kubelet.weight import heavy
-from sandpool.node.pods.variables import argv
+from sandpool.node.pods.runtime_plans import argv
 from sandpool.node.volumes.spec import Content
-from support.kubelet_node import a_pod
+from support.simulated.kubelet_node import a_pod
 
-HERE = Here("local", "192.0.2.1", {"cpu": "8", "memory": "16Gi"})
+HERE = NodeInfo("local", "192.0.2.1", {"cpu": "8", "memory": "16Gi"})
 FOUND = Found({"large": convert(CONFIG_MAPS, {"metadata": {"name": "large"}, "data": {"k": "x" * 900_000}})})
 DOUBLED = [
     {"name": "A0", "value": "xx"},
@@ -140,14 +139,14 @@ def some_logins(number: int, of: str = "r") -> bytes:
 
 def test_a_secret_with_logins_that_is_named_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read once, and no more of it than a pod may have."""
-    read = counting(monkeypatch, credentials, "_login", lambda entry, registry: 1)
+    read = counting(monkeypatch, credentials, "login", lambda entry, registry: 1)
     decoded = counting(monkeypatch, contents, "decoded", len)
     found = Found({}, {"s": a_secret("s", some_logins(30_000), ".dockerconfigjson")})
     made = completed(a_node_pod([{}], imagePullSecrets=[{"name": "s"}] * 40), found)
     assert len(made.workload.credentials) == resolving.MOST_LOGINS
     assert len(read) == resolving.MOST_LOGINS + 1
     assert len(decoded) == 1
-    assert [doubt for doubt in made.doubts if "only the first 256 logins" in doubt] == list(made.doubts)
+    assert [doubt for doubt in made.warnings if "only the first 256 logins" in doubt] == list(made.warnings)
 
 
 def test_secrets_with_logins_that_are_large_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,13 +155,13 @@ def test_secrets_with_logins_that_are_large_together(monkeypatch: pytest.MonkeyP
     found = Found({}, {name: a_secret(name, b"{" + b" " * 700_000, ".dockerconfigjson") for name in names})
     made = completed(a_node_pod([{}], imagePullSecrets=[{"name": name} for name in names]), found)
     assert sum(decoded) <= resolving.MOST_LOGIN_BYTES
-    assert "from secret 's4' on they are not read" in made.doubts[-1]
+    assert "from secret 's4' on they are not read" in made.warnings[-1]
 
 
 def test_all_logins_of_a_pod_that_has_few() -> None:
     found = Found({}, {name: a_secret(name, some_logins(100, name), ".dockerconfigjson") for name in ("a", "b")})
     made = completed(a_node_pod([{}], imagePullSecrets=[{"name": "a"}, {"name": "b"}, {"name": "a"}]), found)
-    assert (len(made.workload.credentials), made.doubts) == (200, ())
+    assert (len(made.workload.credentials), made.warnings) == (200, ())
 
 
 @pytest.mark.parametrize("containers", [1, 60])
@@ -178,7 +177,7 @@ def test_variables_that_are_left_out(monkeypatch: pytest.MonkeyPatch, containers
 
 
 def test_names_that_cannot_be_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at = counting(monkeypatch, environment, "_size", lambda kind, stored: 1)
+    looked_at = counting(monkeypatch, environment, "size_of", lambda kind, stored: 1)
     many = convert(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {f"k{n:x}": "" for n in range(100_000)}})
     with pytest.raises(Unresolved, match=f"more than {environment.MOST} characters"):
         completed(a_node_pod([{"envFrom": [{"configMapRef": {"name": "c"}, "prefix": "="}] * 150}]), Found({"c": many}))
@@ -193,7 +192,7 @@ def test_optional_variables_of_which_there_is_nothing() -> None:
 
 
 def test_annotations_that_nobody_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = counting(monkeypatch, downward, "_lines", len)
+    written = counting(monkeypatch, downward, "lines", len)
     many = {f"a{n:x}": "" for n in range(40_000)}
 
     def ask(path: str) -> dict[str, Any]:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import pytest
 
-from sandpool.kube.api import Api
-from sandpool.kube.around import Around
+from sandpool.kube.api import Api, Call, Verb
+from sandpool.kube.interceptors import Interceptor
 from sandpool.model.kinds import NODES, PODS, raw
 from sandpool.model.patches import json_patch, merge_patch
-from sandpool.node.kubelet.agent import Surroundings
+from sandpool.node.kubelet.agent import KubeletServices
 from sandpool.node.kubelet.options import KubeletOptions
-from sandpool.node.runtimes.fake import NEVER_READY, HollowOptions
-from support.faulty_api import FaultyApi
-from support.kubelet_node import ANode, a_node, a_pod, condition
+from sandpool.node.runtimes.fake import NEVER_READY, FakeOptions
+from support.api.faulty_api import FaultyApi
+from support.simulated.kubelet_node import ANode, a_node, a_pod, condition
 
 pytestmark = pytest.mark.looptime
 
@@ -61,7 +61,7 @@ async def test_the_whole_life_of_pods() -> None:
 
 
 async def test_a_slow_pod_says_so_once() -> None:
-    async with a_node(HollowOptions(start=(5, 5), ready=(0.1, 0.1))) as node:
+    async with a_node(FakeOptions(start=(5, 5), ready=(0.1, 0.1))) as node:
         await asyncio.sleep(1)
         node.api.clear()
         await node.create(a_pod())
@@ -88,7 +88,7 @@ async def test_what_somebody_else_says_of_a_pod_is_put_right() -> None:
 
 
 async def test_a_status_that_somebody_began_is_kept() -> None:
-    async with a_node(HollowOptions(start=(1, 1))) as node:
+    async with a_node(FakeOptions(start=(1, 1))) as node:
         await asyncio.sleep(1)
         await node.create(a_pod())
         mine = {"type": "example.com/Mine", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
@@ -131,7 +131,7 @@ class Heard:
 async def test_placed_pods_say_so_to_those_who_want_to_hear_it() -> None:
     heard = Heard()
     options = KubeletOptions(routine_events=True)
-    async with a_node(options=options, around=Surroundings(events=heard)) as node:
+    async with a_node(options=options, around=KubeletServices(events=heard)) as node:
         await asyncio.sleep(1)
         await node.create(a_pod())
         await node.create(a_pod("mine", nodeName="local"))
@@ -150,7 +150,7 @@ async def test_what_changes_while_the_first_word_is_written_is_told_as_well() ->
         faulty.append(FaultyApi(api))
         return faulty[0]
 
-    async with a_node(HollowOptions(start=(0.6, 0.6)), between=between) as node:
+    async with a_node(FakeOptions(start=(0.6, 0.6)), between=between) as node:
         await asyncio.sleep(1)
         written = asyncio.Event()
         faulty[0].on("patch_status", "pods").hold(written)
@@ -190,9 +190,10 @@ async def test_pods_that_end_do_not_hold_up_one_that_starts() -> None:
         assert len(await node.names()) > many // 2
 
 
-class Slow(Around):
+class Slow(Interceptor):
     """Each write takes a while, as on a server that has much to do."""
 
-    async def _seen(self, verb: str, resource: Any, what: Any, namespace: str, call: Callable[[], Awaitable[R]]) -> R:
-        await asyncio.sleep(0.5)
-        return await call()
+    async def send(self, call: Call) -> Any:
+        if call.verb is not Verb.LIST:
+            await asyncio.sleep(0.5)
+        return await self.inner.send(call)

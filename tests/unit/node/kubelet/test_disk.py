@@ -6,21 +6,21 @@ from datetime import UTC, datetime, timedelta
 
 from sandpool.model.codec import convert
 from sandpool.model.metadata import Key, Uid
-from sandpool.node.backend import Running, RunningContainer, Started
-from sandpool.node.kubelet.bind import NodeFacts
+from sandpool.node.backend import ContainerStatus, PodStatus, Started
 from sandpool.node.kubelet.node import node_status
 from sandpool.node.kubelet.options import KubeletOptions, Pace
+from sandpool.node.kubelet.placement import NodeFacts
 from sandpool.node.kubelet.plan import Plan, PodView, Publish, Reclaim, Start, plan_pod
-from sandpool.node.kubelet.pod_events import PodEvent, published_news
+from sandpool.node.kubelet.pod_events import PodEvent, status_events
 from sandpool.node.kubelet.pods import NODE_PODS, Json, NodePod
 from sandpool.node.kubelet.status import running
-from support.kubelet_node import a_pod
+from support.simulated.kubelet_node import a_pod
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 UID = Uid("u1")
 HOST = "127.0.0.1"
 WHY = "Pod ephemeral local storage usage exceeds the total limit of containers 10Gi. "
-SEEN = Running(UID, Key("default", "p"), "10.0.0.1", containers=(RunningContainer("main", Started(NOW, ready=True)),))
+SEEN = PodStatus(UID, Key("default", "p"), "10.0.0.1", containers=(ContainerStatus("main", Started(NOW, ready=True)),))
 
 
 def pod(status: Json | None = None, restart: str = "Always") -> NodePod:
@@ -46,7 +46,7 @@ def test_an_evicted_pod_has_failed_whatever_is_left_of_it() -> None:
         fields = said(PodView(runs(), seen, host=HOST, evicted=WHY))
         assert (fields["phase"], fields["reason"], fields["message"]) == ("Failed", "Evicted", WHY)
         assert fields["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
-        assert [news.reason for news in published_news(runs(), fields)] == [PodEvent.EVICTED]
+        assert [news.reason for news in status_events(runs(), fields)] == [PodEvent.EVICTED]
 
 
 def test_it_is_not_started_again() -> None:
@@ -66,7 +66,7 @@ def test_under_pressure_a_pod_waits_and_says_so_once() -> None:
     waiting = fields["containerStatuses"][0]["state"]["waiting"]
     assert waiting == {"reason": "DiskPressure", "message": "disk pressure: little room"}
     assert plan.again_at == NOW + timedelta(seconds=Pace().pressure)
-    assert [news.reason for news in published_news(pod(), fields)] == [PodEvent.DISK_PRESSURE]
+    assert [news.reason for news in status_events(pod(), fields)] == [PodEvent.DISK_PRESSURE]
     told = pod({"phase": "Pending", **fields})
     assert plan_pod(PodView(told, None, node=node, host=HOST), Pace(), NOW).steps == ()
     (start,) = plan_pod(PodView(told, None, node=NodeFacts("local", {}), host=HOST), Pace(), NOW).steps

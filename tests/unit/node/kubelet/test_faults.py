@@ -14,14 +14,14 @@ from sandpool.kube.errors import Conflict, Gone, InternalError, TooManyRequests,
 from sandpool.model.kinds import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS
 from sandpool.model.metadata import Uid
 from sandpool.node.backend import BackendError, Workload
-from sandpool.node.runtimes.fake import HollowBackend, HollowOptions
-from support.flaky_api import FlakyApi
-from support.kubelet_node import ANode, a_node, a_pod, condition
+from sandpool.node.runtimes.fake import FakeBackend, FakeOptions
+from support.api.flaky_api import FlakyApi
+from support.simulated.kubelet_node import ANode, a_node, a_pod, condition
 
 pytestmark = pytest.mark.looptime
 
 BEFORE = (Conflict, InternalError, TooManyRequests, Unreachable)
-HOLLOW = HollowOptions(start=(0.01, 2), ready=(0.01, 2), stop=(0.01, 5), failure_rate=0.1)
+HOLLOW = FakeOptions(start=(0.01, 2), ready=(0.01, 2), stop=(0.01, 5), failure_rate=0.1)
 
 
 REFERRING = {
@@ -61,20 +61,20 @@ class Trouble:
             raise Unreachable(f"the answer to {verb} {plural} was lost on purpose")
 
 
-class BadBackend(HollowBackend):
+class BadBackend(FakeBackend):
     def __init__(self, clock: LoopClock, trouble: Trouble) -> None:
         super().__init__(clock, HOLLOW)
         self._trouble = trouble
 
-    async def start(self, workload: Workload) -> None:
+    async def start_pod(self, workload: Workload) -> None:
         if self._trouble.strikes("start", 0.2):
             raise BackendError("Unlucky", "not this time")
-        await super().start(workload)
+        await super().start_pod(workload)
 
-    async def stop(self, uid: Uid, grace: float) -> None:
+    async def stop_pod(self, uid: Uid, grace: float) -> None:
         if self._trouble.strikes("stop", 0.2):
             raise BackendError("Unlucky", "not this time")
-        await super().stop(uid, grace)
+        await super().stop_pod(uid, grace)
 
 
 async def mishaps(node: ANode, flaky: FlakyApi, random: Random, wanted: dict[str, str]) -> None:
@@ -83,7 +83,7 @@ async def mishaps(node: ANode, flaky: FlakyApi, random: Random, wanted: dict[str
         await asyncio.sleep(random.random() * 2)
         match random.choice(("create", "create", "create", "delete", "force", "again", "watch", "kubelet")):
             case "create":
-                await node.create(a_pod(f"p{number}", **(REFERRING if number % 2 else {})))
+                await node.create(a_pod(f"p{number}", **(REFERRING if number % 2 else {})))  # type: ignore[arg-type]
                 wanted[f"p{number}"] = (await node.get(f"p{number}"))["metadata"]["uid"]
             case ("delete" | "force" | "again") as how if wanted:
                 name = random.choice(sorted(wanted))
@@ -123,11 +123,11 @@ async def test_it_comes_right_in_the_end(seed: int) -> None:
         assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods} == wanted
         assert {condition(pod, "Ready") for pod in pods} <= {"True"}  # there may be none
         assert len({pod["status"]["podIP"] for pod in pods}) == len(pods)
-        assert {seen.uid: seen.address for seen in node.backend.running()} == {
+        assert {seen.uid: seen.address for seen in node.backend.list_pods()} == {
             pod["metadata"]["uid"]: pod["status"]["podIP"] for pod in pods
         }
-        tended = sum("readinessProbe" in pod["spec"]["containers"][0] for pod in pods)
-        assert node.left == 3 * len(pods) + tended
+        probed = sum("readinessProbe" in pod["spec"]["containers"][0] for pod in pods)
+        assert node.left == 3 * len(pods) + probed
         assert node.holding == len(pods)
         assert all(trouble.happened[kind] for kind in ("refused", "lost", "start", "stop")), trouble.happened
         node.api.clear()

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from sandpool.controlplane.apiserver.tables.pods import PODS as COLUMNS
+from sandpool.controlplane.apiserver.tables.core import PODS as COLUMNS
 from sandpool.node.backend import Exit, Started
-from sandpool.node.runtimes.fake import EXIT_AFTER, INIT_FAILURES, HollowBackend, HollowOptions
-from support.answering_backend import AnsweringBackend
-from support.kubelet_node import ANode, Body, a_node, a_pod, condition
+from sandpool.node.runtimes.fake import EXIT_AFTER, INIT_FAILURES, FakeBackend, FakeOptions
+from support.node.answering_backend import AnsweringBackend
+from support.simulated.kubelet_node import ANode, Body, a_node, a_pod, condition
 
 pytestmark = pytest.mark.looptime
 
 FIRST: Body = {"name": "first", "image": "host"}
 SIDECAR: Body = {"name": "side", "image": "host", "restartPolicy": "Always"}
-SLOW = HollowOptions(start=(5, 5), ready=(1, 1), stop=(1, 1))
+SLOW = FakeOptions(start=(5, 5), ready=(1, 1), stop=(1, 1))
 
 
 async def shown(node: ANode, name: str = "Status") -> str:
@@ -90,9 +90,9 @@ async def test_a_sidecar_that_ends_is_restarted_and_the_pod_stays_initialized() 
     async with a_node() as node:
         await node.create(a_pod(initContainers=[SIDECAR]))
         await asyncio.sleep(3)
-        uid = node.backend.running()
+        uid = node.backend.list_pods()
         (seen,) = uid
-        await node.backend.end(seen.uid, "side", 1.0)
+        await node.backend.stop_container(seen.uid, "side", 1.0)
         await asyncio.sleep(3)
         pod = await node.get()
         assert pod["status"]["initContainerStatuses"][0]["restartCount"] == 1
@@ -106,16 +106,16 @@ async def test_sidecars_end_with_their_pod(policy: str, phase: str) -> None:
         await asyncio.sleep(10)
         pod = await node.get()
         assert (pod["status"]["phase"], await shown(node)) == (phase, "Completed")
-        assert isinstance(node.backend.running()[0].init[0].state, Exit)  # type: ignore[index]
+        assert isinstance(node.backend.list_pods()[0].init[0].state, Exit)  # type: ignore[index]
         assert pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
         await asyncio.sleep(60)
-        assert isinstance(node.backend.running()[0].init[0].state, Exit), "and is not restarted"  # type: ignore[index]
+        assert isinstance(node.backend.list_pods()[0].init[0].state, Exit), "and is not restarted"  # type: ignore[index]
 
 
 async def test_the_probe_of_a_sidecar_counts() -> None:
     made: list[AnsweringBackend] = []
 
-    def make(clock: Any) -> HollowBackend:
+    def make(clock: Any) -> FakeBackend:
         made.append(AnsweringBackend(clock))
         return made[-1]
 
@@ -128,5 +128,5 @@ async def test_the_probe_of_a_sidecar_counts() -> None:
         made[0].codes["ready"] = 0
         await asyncio.sleep(10)
         assert condition(await node.get(), "Ready") == "True"
-        (seen,) = node.backend.running()
+        (seen,) = node.backend.list_pods()
         assert isinstance(seen.init[0].state, Started)

@@ -10,25 +10,25 @@ from dataclasses import replace
 import pytest
 
 from sandpool.model.metadata import Key, Uid
-from sandpool.node.backend import Exit, Running, RunningContainer, Started, State, Waiting, Workload
-from sandpool.node.kubelet.agent import Surroundings
-from sandpool.node.kubelet.restarts import SANDPOOL_RESTARTED, gone_on
-from sandpool.node.runtimes.fake import EXIT_AFTER, HollowBackend
-from support.heard_events import HeardEvents
-from support.kubelet_node import START, ANode, a_node, a_pod, condition
+from sandpool.node.backend import ContainerStatus, Exit, PodStatus, Started, State, Waiting, Workload
+from sandpool.node.kubelet.agent import KubeletServices
+from sandpool.node.pods.restarts import SANDPOOL_RESTARTED, after_restart
+from sandpool.node.runtimes.fake import EXIT_AFTER, FakeBackend
+from support.api.heard_events import HeardEvents
+from support.simulated.kubelet_node import START, ANode, a_node, a_pod, condition
 from unit.node.kubelet.test_plan import pod
 
 pytestmark = pytest.mark.looptime
 
 
-class Mortal(HollowBackend):
+class Mortal(FakeBackend):
     """A backend whose pods die with the process, and are begun anew."""
 
     revives = False
 
-    async def start(self, workload: Workload) -> None:
+    async def start_pod(self, workload: Workload) -> None:
         was = workload.was
-        await super().start(replace(workload, was=None))
+        await super().start_pod(replace(workload, was=None))
         if was is not None:
             made = self._pods[workload.uid]
             counts = {c.name: c for c in (*was.init, *was.containers)}
@@ -43,7 +43,7 @@ class Mortal(HollowBackend):
 @asynccontextmanager
 async def mortal() -> AsyncIterator[tuple[ANode, HeardEvents]]:
     heard = HeardEvents()
-    async with a_node(make_backend=Mortal, around=Surroundings(heard)) as node:
+    async with a_node(make_backend=Mortal, around=KubeletServices(heard)) as node:
         yield node, heard
 
 
@@ -77,7 +77,7 @@ async def test_a_pod_that_must_not_be_restarted_has_failed_and_says_why() -> Non
         assert (ended["exitCode"], ended["reason"]) == (255, SANDPOOL_RESTARTED)
         assert ended["startedAt"] < ended["finishedAt"]
         assert condition(found, "Ready") == "False"
-        assert [one.reclaimed for one in node.backend.running()] == [True]
+        assert [one.reclaimed for one in node.backend.list_pods()] == [True]
         assert heard.reasons() == [SANDPOOL_RESTARTED]
         await node.delete()
         await asyncio.sleep(1)
@@ -105,13 +105,13 @@ async def test_a_pod_that_is_over_stays_over() -> None:
         assert before["status"]["phase"] == "Succeeded"
 
 
-def a_running(*states: State, init: tuple[State, ...] = ()) -> Running:
-    return Running(
+def a_running(*states: State, init: tuple[State, ...] = ()) -> PodStatus:
+    return PodStatus(
         Uid("u1"),
         Key("default", "p"),
         "10.200.0.1",
-        tuple(RunningContainer(f"init{i}", state, restarts=1) for i, state in enumerate(init)),
-        tuple(RunningContainer(f"c{i}", state, restarts=3) for i, state in enumerate(states)),
+        tuple(ContainerStatus(f"init{i}", state, restarts=1) for i, state in enumerate(init)),
+        tuple(ContainerStatus(f"c{i}", state, restarts=3) for i, state in enumerate(states)),
         stopping=True,
     )
 
@@ -131,7 +131,7 @@ OK, BAD, RUNS = Exit(0, START), Exit(1, START), Started(START, ready=True)
     ],
 )
 def test_which_containers_begin_anew(state: State, policy: str, restarts: int, code: int | None) -> None:
-    found = gone_on(a_running(state), pod(restartPolicy=policy).spec, START)
+    found = after_restart(a_running(state), pod(restartPolicy=policy).spec, START)
     (container,) = found.containers
     assert (container.restarts, found.stopping, found.address) == (restarts, False, "10.200.0.1")
     if code is None:
@@ -144,12 +144,12 @@ def test_which_containers_begin_anew(state: State, policy: str, restarts: int, c
 
 def test_init_containers_run_again_uncounted_and_sidecars_counted() -> None:
     specs = [{"name": "init0", "image": "host"}, {"name": "init1", "image": "host", "restartPolicy": "Always"}]
-    found = gone_on(a_running(RUNS, init=(OK, RUNS)), pod(initContainers=specs).spec, START)
+    found = after_restart(a_running(RUNS, init=(OK, RUNS)), pod(initContainers=specs).spec, START)
     assert [(c.restarts, type(c.state)) for c in found.init] == [(1, Waiting), (2, Waiting)]
 
 
 async def test_where_nothing_is_lost_nothing_is_counted() -> None:
-    async with a_node(make_backend=lambda clock: HollowBackend(clock)) as node:
+    async with a_node(make_backend=lambda clock: FakeBackend(clock)) as node:
         await node.create(a_pod(restartPolicy="Never"))
         await asyncio.sleep(3)
         before = await node.get()

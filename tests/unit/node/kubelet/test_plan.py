@@ -10,14 +10,15 @@ import pytest
 
 from sandpool.model.codec import convert
 from sandpool.model.metadata import Key, Uid
-from sandpool.node.backend import Exit, Running, RunningContainer, Started, State, Waiting
-from sandpool.node.kubelet.bind import NodeFacts
+from sandpool.node.backend import ContainerStatus, Exit, PodStatus, Started, State, Waiting
 from sandpool.node.kubelet.containers import Trouble, read_back
 from sandpool.node.kubelet.options import Pace
-from sandpool.node.kubelet.plan import Bind, Delete, Plan, PodView, Publish, Reclaim, Restart, Start, Stop, plan_pod
+from sandpool.node.kubelet.placement import NodeFacts
+from sandpool.node.kubelet.plan import Bind, Delete, Plan, PodView, Publish, Reclaim, Start, Stop, plan_pod
 from sandpool.node.kubelet.pods import NODE_PODS, Json, NodePod
 from sandpool.node.kubelet.status import accepted, running
-from support.kubelet_node import a_pod
+from sandpool.node.pods.life import RestartContainer
+from support.simulated.kubelet_node import a_pod
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 UID = Uid("u1")
@@ -38,9 +39,9 @@ def pod(*, status: Json | None = None, metadata: Json | None = None, node: str =
     return convert(NODE_PODS, body)
 
 
-def seen(*states: State, restarts: int = 0, **fields: Any) -> Running:
-    containers = tuple(RunningContainer("main", state, restarts=restarts) for state in states)
-    return Running(UID, Key("default", "p"), "10.200.0.1", containers=containers, **fields)
+def seen(*states: State, restarts: int = 0, **fields: Any) -> PodStatus:
+    containers = tuple(ContainerStatus("main", state, restarts=restarts) for state in states)
+    return PodStatus(UID, Key("default", "p"), "10.200.0.1", containers=containers, **fields)
 
 
 def leaving(grace: int | None, after: float = 10) -> Json:
@@ -50,7 +51,7 @@ def leaving(grace: int | None, after: float = 10) -> Json:
     }
 
 
-def known(one: Running, **more: Any) -> NodePod:
+def known(one: PodStatus, **more: Any) -> NodePod:
     """A pod whose status says already what the backend says."""
     return pod(status=running(pod(**more), one, HOST, PACE, NOW), **more)
 
@@ -82,16 +83,19 @@ TABLE: dict[str, tuple[Plan, list[str]]] = {
     "new, over": (plan(pod(restartPolicy="Never"), seen=seen(Exit(0, NOW))), ["Publish"]),
     "accepted, then forgotten": (plan(ACCEPTED), ["Start"]),
     "starting": (
-        plan(ACCEPTED, seen=Running(UID, Key("default", "p"), containers=(RunningContainer("main", Waiting()),))),
+        plan(ACCEPTED, seen=PodStatus(UID, Key("default", "p"), containers=(ContainerStatus("main", Waiting()),))),
         [],
     ),
     "became ready": (plan(ACCEPTED, seen=READY), ["Publish"]),
     "ready, and its status says so": (plan(known(READY), seen=READY), []),
     "ready, and the backend forgot it": (plan(known(READY)), ["Start"]),
     "lost its readiness": (plan(known(READY), seen=UNREADY), ["Publish"]),
-    "ended, runs again at once": (plan(known(READY), seen=seen(Exit(1, NOW))), ["Restart", "Publish"]),
+    "ended, runs again at once": (plan(known(READY), seen=seen(Exit(1, NOW))), ["RestartContainer", "Publish"]),
     "ended again, waits": (plan(known(READY), seen=seen(Exit(1, NOW), restarts=1)), ["Publish"]),
-    "ended again, waited": (plan(known(READY), seen=seen(Exit(1, at(-11)), restarts=1)), ["Restart", "Publish"]),
+    "ended again, waited": (
+        plan(known(READY), seen=seen(Exit(1, at(-11)), restarts=1)),
+        ["RestartContainer", "Publish"],
+    ),
     "ended for good": (plan(known(READY, restartPolicy="Never"), seen=seen(Exit(1, NOW))), ["Publish"]),
     "ended well": (plan(known(READY, restartPolicy="OnFailure"), seen=seen(Exit(0, NOW))), ["Publish"]),
     "finished": (plan(pod(status={"phase": "Succeeded"}), seen=seen(Exit(0, NOW))), ["Reclaim"]),
@@ -160,7 +164,7 @@ def test_a_restart_is_looked_for_when_it_is_due() -> None:
 def test_delays_double_and_are_forgiven(restarts: int, ran: float, delay: float) -> None:
     found = plan(known(READY), seen=seen(Exit(1, NOW, at(-ran)), restarts=restarts))
     if delay == 0:
-        assert Restart(UID, "main") in found.steps
+        assert RestartContainer(UID, "main") in found.steps
     else:
         assert found.again_at == at(delay)
 
@@ -228,8 +232,8 @@ def test_what_is_read_back_is_what_was_written() -> None:
         READY,
         UNREADY,
         seen(ended),
-        Running(
-            UID, Key("default", "p"), "10.200.0.9", (), (RunningContainer("main", Started(at(-3)), "x://1", 4, ended),)
+        PodStatus(
+            UID, Key("default", "p"), "10.200.0.9", (), (ContainerStatus("main", Started(at(-3)), "x://1", 4, ended),)
         ),
     ):
         assert read_back(known(one, restartPolicy="Never")) == one
@@ -239,12 +243,12 @@ def with_sidecar(policy: str, main: State, first: State | None = None, side: Sta
     """As an earlier sandpool left it: a container, an init container and a sidecar, each in that state."""
     init = [{"name": "first", "image": "host"}, {"name": "side", "image": "host", "restartPolicy": "Always"}]
     states = {"first": first or Exit(0, at(-9)), "side": side or Started(at(-8), ready=True)}
-    was = Running(
+    was = PodStatus(
         UID,
         Key("default", "p"),
         "10.200.0.1",
-        tuple(RunningContainer(name, state) for name, state in states.items()),
-        (RunningContainer("main", main),),
+        tuple(ContainerStatus(name, state) for name, state in states.items()),
+        (ContainerStatus("main", main),),
     )
     return known(was, initContainers=init, restartPolicy=policy)
 

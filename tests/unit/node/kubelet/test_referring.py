@@ -15,15 +15,15 @@ from sandpool.base.clock import LoopClock
 from sandpool.model.kinds import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS, raw
 from sandpool.node.backend import Workload
 from sandpool.node.kubelet import apply, lookup
-from sandpool.node.kubelet.agent import Surroundings
-from sandpool.node.kubelet.claims import removable
+from sandpool.node.kubelet.agent import KubeletServices
 from sandpool.node.kubelet.pods import NodePod
 from sandpool.node.kubelet.references import Kind, Reference, Unresolved
 from sandpool.node.kubelet.resolve import Resolved
-from sandpool.node.runtimes.fake import HollowBackend
+from sandpool.node.kubelet.volume_claims import removable
+from sandpool.node.runtimes.fake import FakeBackend
 from sandpool.node.volumes.spec import Claim
-from support.heard_events import HeardEvents
-from support.kubelet_node import ANode, Body, a_node, a_pod, condition
+from support.api.heard_events import HeardEvents
+from support.simulated.kubelet_node import ANode, Body, a_node, a_pod, condition
 
 pytestmark = pytest.mark.looptime
 
@@ -31,16 +31,16 @@ HIDDEN = "hunter2-very-secret"
 CODED = base64.b64encode(HIDDEN.encode()).decode()
 
 
-class Recording(HollowBackend):
+class Recording(FakeBackend):
     """Keeps what it was told to start."""
 
     def __init__(self, clock: LoopClock) -> None:
         super().__init__(clock)
         self.told: list[Workload] = []
 
-    async def start(self, workload: Workload) -> None:
+    async def start_pod(self, workload: Workload) -> None:
         self.told.append(workload)
-        await super().start(workload)
+        await super().start_pod(workload)
 
 
 def env(**value_from: Any) -> Body:
@@ -60,7 +60,7 @@ async def create_claim(node: ANode, name: str = "data") -> str:
 
 async def test_a_missing_object_is_named_and_when_it_comes_the_pod_starts() -> None:
     heard = HeardEvents()
-    async with a_node(around=Surroundings(heard)) as node:
+    async with a_node(around=KubeletServices(heard)) as node:
         await node.create(env(configMapKeyRef={"name": "c", "key": "k"}))
         await asyncio.sleep(60)
         pod = await node.get()
@@ -96,7 +96,7 @@ async def test_only_the_container_that_it_is_about_says_so() -> None:
 
 async def test_a_volume_that_cannot_be_had() -> None:
     heard = HeardEvents()
-    async with a_node(around=Surroundings(heard)) as node:
+    async with a_node(around=KubeletServices(heard)) as node:
         await node.create(claiming())
         await asyncio.sleep(5)
         waiting = (await node.get())["status"]["containerStatuses"][0]["state"]["waiting"]
@@ -116,7 +116,7 @@ async def test_what_was_found_reaches_the_backend_and_nobody_else(caplog: pytest
         return made[-1]
 
     heard = HeardEvents()
-    async with a_node(make_backend=make, around=Surroundings(heard)) as node:
+    async with a_node(make_backend=make, around=KubeletServices(heard)) as node:
         body = env(secretKeyRef={"name": "s", "key": "k"})
         body["spec"]["volumes"] = [{"name": "v", "secret": {"secretName": "s"}}]
         body["spec"]["imagePullSecrets"] = [{"name": "s"}]
@@ -184,7 +184,7 @@ class Folders:
 
 async def test_folders_of_claims_that_are_gone_are_removed_and_no_others() -> None:
     folders = Folders("left over from before")
-    async with a_node(around=Surroundings(folders=folders)) as node:
+    async with a_node(around=KubeletServices(folders=folders)) as node:
         kept, gone = await create_claim(node, "kept"), await create_claim(node, "gone")
         folders.kept |= {kept, gone}
         await node.create(claiming("one", "kept"))
@@ -202,7 +202,7 @@ async def test_folders_of_claims_that_are_gone_are_removed_and_no_others() -> No
 
 async def test_a_machine_without_leftovers_costs_no_read() -> None:
     folders = Folders()
-    async with a_node(around=Surroundings(folders=folders)) as node:
+    async with a_node(around=KubeletServices(folders=folders)) as node:
         uid = await create_claim(node)
         folders.kept.add(uid)
         await node.create(claiming())
@@ -218,7 +218,7 @@ def test_which_folders_may_go() -> None:
 
 async def test_only_what_is_large_is_put_together_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """The API of all tenants is served there. An ordinary pod is not made to wait for a thread."""
-    inner, here = apply.resolve, threading.get_ident()
+    inner, here = apply.resolve, threading.get_ident()  # type: ignore[attr-defined]
     beside: dict[str, bool] = {}
 
     def resolve(pod: NodePod, *args: Any) -> Resolved:
@@ -247,13 +247,13 @@ async def test_only_what_is_large_is_put_together_beside_the_event_loop(monkeypa
 async def test_no_pod_makes_us_hold_more_than_it_could_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "MOST", 2500)
     reads: list[str] = []
-    inner = lookup._get
+    inner = lookup.find
 
-    async def get(api: Any, resource: Any, name: str, namespace: str) -> Any:
+    async def find(api: Any, resource: Any, name: str, namespace: str) -> Any:
         reads.append(name)
         return await inner(api, resource, name, namespace)
 
-    monkeypatch.setattr(lookup, "_get", get)
+    monkeypatch.setattr(lookup, "find", find)
     async with a_node() as node:
         for number in range(6):
             body = {"metadata": {"name": f"c{number}"}, "data": {"k": "x" * 1000}}

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from sandpool.model.codec import convert
 from sandpool.model.kinds import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS
 from sandpool.node.backend import ADDRESS, Workload
-from sandpool.node.kubelet.downward import Here
+from sandpool.node.kubelet.downward import NodeInfo
 from sandpool.node.kubelet.environment import expand
 from sandpool.node.kubelet.pods import NODE_PODS, NodePod
 from sandpool.node.kubelet.references import Found, Kind, Reference, Unresolved, references
 from sandpool.node.kubelet.resolve import Resolved, resolve
 from sandpool.node.volumes.spec import Claim, Content, EmptyDir, HostPath
-from support.kubelet_node import Body, a_pod
+from support.simulated.kubelet_node import Body, a_pod
 
-HERE = Here("local", "192.0.2.1", {"cpu": "8", "memory": "16Gi"})
+HERE = NodeInfo("local", "192.0.2.1", {"cpu": "8", "memory": "16Gi"})
 HIDDEN = "hunter2"
 
 
@@ -317,15 +317,15 @@ def test_logins_come_from_pull_secrets_and_a_bad_one_is_no_obstacle() -> None:
     assert [(c.registry, c.username, c.password) for c in found.workload.credentials] == [
         ("registry.example", "me", HIDDEN)
     ]
-    assert ["'none' not found" in found.doubts[0], "'broken' cannot be read" in found.doubts[1]] == [True, True]
-    assert HIDDEN not in str(found.doubts)
+    assert ["'none' not found" in found.warnings[0], "'broken' cannot be read" in found.warnings[1]] == [True, True]
+    assert HIDDEN not in str(found.warnings)
 
 
 @pytest.mark.parametrize(
     ("container", "words"),
     [
         ({"readinessProbe": {"grpc": {"port": 1}}}, "readinessProbe: grpc is not supported"),
-        ({"livenessProbe": {"httpGet": {"port": 1, "host": "192.0.2.9"}}}, "only the pod itself is asked"),
+        ({"livenessProbe": {"httpGet": {"port": 1, "host": "192.0.2.9"}}}, "only the pod itself can be probed"),
         ({"lifecycle": {"preStop": {"tcpSocket": {"port": 1, "host": "x"}}}}, "lifecycle.preStop: host 'x' is refused"),
     ],
 )

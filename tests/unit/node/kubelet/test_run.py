@@ -9,20 +9,20 @@ from datetime import datetime
 import pytest
 
 from sandpool.base.clock import LoopClock
-from sandpool.controlplane.apiserver.tables.pods import PODS as COLUMNS
+from sandpool.controlplane.apiserver.tables.core import PODS as COLUMNS
 from sandpool.kube.api import Api
 from sandpool.model.kinds import LEASES, NODES, PODS, raw
 from sandpool.model.metadata import Uid
 from sandpool.model.patches import json_patch, merge_patch
 from sandpool.node.backend import BackendError, Workload
 from sandpool.node.kubelet.options import KubeletOptions
-from sandpool.node.runtimes.fake import EXIT_AFTER, EXIT_CODE, NEVER_READY, START_ERROR, HollowBackend, HollowOptions
-from support.flaky_api import FlakyApi, nothing
-from support.kubelet_node import ANode, Body, a_node, a_pod, condition
+from sandpool.node.runtimes.fake import EXIT_AFTER, EXIT_CODE, NEVER_READY, START_ERROR, FakeBackend, FakeOptions
+from support.api.flaky_api import FlakyApi, nothing
+from support.simulated.kubelet_node import ANode, Body, a_node, a_pod, condition
 
 pytestmark = pytest.mark.looptime
 
-SLOW = HollowOptions(start=(5, 5), ready=(5, 5), stop=(3, 3))
+SLOW = FakeOptions(start=(5, 5), ready=(5, 5), stop=(3, 3))
 
 
 def columns(pod: Body, now: datetime) -> dict[str, object]:
@@ -193,7 +193,7 @@ async def test_a_graceful_end_keeps_the_pod_until_it_has_stopped() -> None:
 
 
 async def test_a_grace_that_shrinks_is_followed() -> None:
-    async with a_node(HollowOptions(stop=(25, 25))) as node:
+    async with a_node(FakeOptions(stop=(25, 25))) as node:
         await node.create(a_pod())
         await asyncio.sleep(2)
         await node.delete()
@@ -204,7 +204,7 @@ async def test_a_grace_that_shrinks_is_followed() -> None:
 
 
 async def test_a_pod_of_the_same_name_is_another_pod() -> None:
-    async with a_node(HollowOptions(stop=(10, 10))) as node:
+    async with a_node(FakeOptions(stop=(10, 10))) as node:
         await node.create(a_pod())
         await asyncio.sleep(2)
         first = await node.get()
@@ -214,7 +214,7 @@ async def test_a_pod_of_the_same_name_is_another_pod() -> None:
         second = await node.get()
         assert second["metadata"]["uid"] != first["metadata"]["uid"]
         assert condition(second, "Ready") == "True"
-        assert len(node.backend.running()) == 1
+        assert len(node.backend.list_pods()) == 1
 
 
 async def test_a_pod_held_by_a_finalizer_ends_and_says_so_once() -> None:
@@ -228,7 +228,7 @@ async def test_a_pod_held_by_a_finalizer_ends_and_says_so_once() -> None:
         pod = await node.get()
         assert pod["status"]["phase"] == "Failed"
         assert condition(pod, "Ready") == "False"
-        assert node.backend.running() == []
+        assert node.backend.list_pods() == []
         assert node.api.count("delete", "pods") == 1
         await node.api.inner.patch(PODS, "p", merge_patch({"metadata": {"finalizers": None}}), "default")
         await asyncio.sleep(1)
@@ -269,7 +269,7 @@ async def test_a_delete_while_the_kubelet_is_down(moment: float) -> None:
         assert node.left == 0
 
 
-class Surviving(HollowBackend):
+class Surviving(FakeBackend):
     """A backend whose pods outlive the process."""
 
     async def close(self) -> None:
@@ -294,7 +294,7 @@ async def test_pods_that_survived_are_found_and_strays_are_stopped() -> None:
         writes = node.api.count("patch_status", "pods")
         node.start()
         await asyncio.sleep(2)
-        assert [seen.key.name for seen in node.backend.running()] == ["kept"]
+        assert [seen.key.name for seen in node.backend.list_pods()] == ["kept"]
         assert await node.get("kept") == kept
         assert node.api.count("patch_status", "pods") == writes
 
@@ -382,7 +382,7 @@ async def test_the_node_is_registered_renewed_and_registered_again() -> None:
 
 async def test_the_same_seed_gives_the_same_run() -> None:
     async def statuses() -> list[object]:
-        async with a_node(HollowOptions(seed=7, start=(0, 5), ready=(0, 5), failure_rate=0.3)) as node:
+        async with a_node(FakeOptions(seed=7, start=(0, 5), ready=(0, 5), failure_rate=0.3)) as node:
             for i in range(20):
                 await node.create(a_pod(f"p{i}"))
             await asyncio.sleep(4)
@@ -394,7 +394,7 @@ async def test_the_same_seed_gives_the_same_run() -> None:
 
 
 async def test_every_pod_converges_when_starts_fail() -> None:
-    async with a_node(HollowOptions(failure_rate=0.5)) as node:
+    async with a_node(FakeOptions(failure_rate=0.5)) as node:
         for i in range(30):
             await node.create(a_pod(f"p{i}"))
         await asyncio.sleep(7200)
@@ -414,16 +414,16 @@ async def test_churn_leaves_nothing() -> None:
         assert node.left == 0
 
 
-class Stubborn(HollowBackend):
+class Stubborn(FakeBackend):
     """The first orders to stop fail."""
 
     failed = 0
 
-    async def stop(self, uid: Uid, grace: float) -> None:
+    async def stop_pod(self, uid: Uid, grace: float) -> None:
         if self.failed < 3:
             self.failed += 1
             raise BackendError("Busy", "not now")
-        await super().stop(uid, grace)
+        await super().stop_pod(uid, grace)
 
 
 async def test_a_stop_that_fails_is_ordered_again() -> None:
@@ -463,16 +463,16 @@ async def test_the_last_delete_means_the_pod_that_was_stopped() -> None:
         assert condition(second, "Ready") == "True"
 
 
-class Unsteady(HollowBackend):
+class Unsteady(FakeBackend):
     """The first starts fail."""
 
     failed = 0
 
-    async def start(self, workload: Workload) -> None:
+    async def start_pod(self, workload: Workload) -> None:
         if self.failed < 3:
             self.failed += 1
             raise BackendError("Unlucky", "not this time")
-        await super().start(workload)
+        await super().start_pod(workload)
 
 
 async def test_trouble_that_is_over_is_forgotten() -> None:
@@ -483,10 +483,10 @@ async def test_trouble_that_is_over_is_forgotten() -> None:
         await asyncio.sleep(20)
         good = await node.get()
         assert condition(good, "Ready") == "True"
-        await node.backend.stop(Uid(good["metadata"]["uid"]), 0)  # as if it had been lost
+        await node.backend.stop_pod(Uid(good["metadata"]["uid"]), 0)  # as if it had been lost
         await asyncio.sleep(20)
         assert await node.get() == good, "brought back as it was, with nothing to tell"
-        assert len(node.backend.running()) == 1
+        assert len(node.backend.list_pods()) == 1
 
 
 async def test_a_restart_keeps_the_count_of_restarts() -> None:
@@ -513,7 +513,7 @@ async def test_another_process_tells_the_node_what_it_is() -> None:
 
 
 async def test_pods_that_find_no_address_say_so_and_get_one_when_there_is_one() -> None:
-    async with a_node(HollowOptions(network="10.200.0.0/30")) as node:
+    async with a_node(FakeOptions(network="10.200.0.0/30")) as node:
         for i in range(3):
             await node.create(a_pod(f"p{i}"))
             await asyncio.sleep(1)

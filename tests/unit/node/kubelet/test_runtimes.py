@@ -15,12 +15,12 @@ from sandpool.model.kinds import NODES, RUNTIME_CLASSES, raw
 from sandpool.model.patches import merge_patch
 from sandpool.node.backend import Probe, Workload
 from sandpool.node.kubelet import machine
-from sandpool.node.kubelet.agent import Surroundings
-from sandpool.node.kubelet.bind import Runtimes
+from sandpool.node.kubelet.agent import KubeletServices
+from sandpool.node.kubelet.placement import Runtimes
 from sandpool.node.kubelet.runtimes import AVAILABLE, ENFORCED, WHY, Correct, Create, Remove, class_body, wrong
-from sandpool.node.runtimes.fake import HollowBackend
-from support.heard_events import HeardEvents
-from support.kubelet_node import ANode, Body, a_node, a_pod, condition
+from sandpool.node.runtimes.fake import FakeBackend
+from support.api.heard_events import HeardEvents
+from support.simulated.kubelet_node import ANode, Body, a_node, a_pod, condition
 
 pytestmark = pytest.mark.looptime
 
@@ -40,7 +40,7 @@ async def classes(node: ANode) -> dict[str, Body]:
 
 
 async def test_what_works_and_what_does_not_is_shown() -> None:
-    async with a_node(around=Surroundings(offering=offering)) as node:
+    async with a_node(around=KubeletServices(offering=offering)) as node:
         await asyncio.sleep(1)
         found = await classes(node)
         assert {name: one["handler"] for name, one in found.items()} == {"namespaces": "namespaces", "gvisor": "gvisor"}
@@ -59,7 +59,7 @@ async def test_what_works_and_what_does_not_is_shown() -> None:
 
 
 async def test_what_somebody_spoils_is_put_right() -> None:
-    async with a_node(around=Surroundings(offering=offering)) as node:
+    async with a_node(around=KubeletServices(offering=offering)) as node:
         await asyncio.sleep(1)
         spoil = merge_patch({"metadata": {"labels": {AVAILABLE: "true"}, "annotations": {WHY: None}}})
         await node.api.inner.patch(RUNTIME_CLASSES, "gvisor", spoil)
@@ -75,7 +75,7 @@ async def test_what_somebody_spoils_is_put_right() -> None:
 
 async def test_a_pod_that_asks_for_what_is_not_there_waits_and_says_why() -> None:
     heard = HeardEvents()
-    async with a_node(around=Surroundings(heard, offering)) as node:
+    async with a_node(around=KubeletServices(heard, offering)) as node:
         await node.api.inner.create(RUNTIME_CLASSES, {"metadata": {"name": "kata"}, "handler": "kata"})
         await asyncio.sleep(1)
         await node.create(a_pod("weak", runtimeClassName="gvisor"))
@@ -93,20 +93,20 @@ async def test_a_pod_that_asks_for_what_is_not_there_waits_and_says_why() -> Non
             )
             assert words in scheduled["message"]
             assert any(words in text for text in heard.of("FailedScheduling"))
-        assert {seen.key.name for seen in node.backend.running()} == {"good", "any"}
+        assert {seen.key.name for seen in node.backend.list_pods()} == {"good", "any"}
         assert [condition(await node.get(name), "Ready") for name in ("good", "any")] == ["True", "True"]
 
 
 async def test_nor_does_one_that_was_placed_by_somebody_else() -> None:
     heard = HeardEvents()
-    async with a_node(around=Surroundings(heard, offering)) as node:
+    async with a_node(around=KubeletServices(heard, offering)) as node:
         await asyncio.sleep(1)
         await node.create(a_pod(runtimeClassName="gvisor", nodeName="local"))
         await asyncio.sleep(300)
         pod = await node.get()
         waiting = pod["status"]["containerStatuses"][0]["state"]["waiting"]
         assert (waiting["reason"], pod["status"]["phase"]) == ("FailedCreatePodSandBox", "Pending")
-        assert node.backend.running() == []
+        assert node.backend.list_pods() == []
         assert len(heard.of("FailedCreatePodSandBox")) == 1
         await node.delete()
         await asyncio.sleep(1)
@@ -116,12 +116,12 @@ async def test_nor_does_one_that_was_placed_by_somebody_else() -> None:
 async def test_a_class_of_another_name_stands_for_its_handler() -> None:
     told: list[Workload] = []
 
-    class Recording(HollowBackend):
-        async def start(self, workload: Workload) -> None:
+    class Recording(FakeBackend):
+        async def start_pod(self, workload: Workload) -> None:
             told.append(workload)
-            await super().start(workload)
+            await super().start_pod(workload)
 
-    async with a_node(make_backend=lambda clock: Recording(clock), around=Surroundings(offering=offering)) as node:
+    async with a_node(make_backend=lambda clock: Recording(clock), around=KubeletServices(offering=offering)) as node:
         with pytest.raises(Forbidden, match='pod rejected: RuntimeClass "safe" not found'):
             await node.create(a_pod(runtimeClassName="safe"))
         await node.api.inner.create(RUNTIME_CLASSES, {"metadata": {"name": "safe"}, "handler": "namespaces"})
@@ -144,7 +144,7 @@ async def test_the_class_of_a_runtime_that_is_no_longer_offered_goes() -> None:
     async def less() -> Mapping[str, Probe]:
         return {"gvisor": Probe(True)}
 
-    async with a_node(around=Surroundings(offering=less), started=False) as node:
+    async with a_node(around=KubeletServices(offering=less), started=False) as node:
         for body in (
             class_body("namespaces", Probe(True)),  # an earlier start made it
             {"metadata": {"name": "own", "labels": {AVAILABLE: "true"}}, "handler": "namespaces"},

@@ -11,13 +11,14 @@ import pytest
 from sandpool.model.codec import convert
 from sandpool.model.metadata import Key, Uid
 from sandpool.model.pod import Phase
-from sandpool.node.backend import Exit, Running, RunningContainer, Started, State, Waiting
+from sandpool.node.backend import ContainerStatus, Exit, PodStatus, Started, State, Waiting
 from sandpool.node.kubelet import status
 from sandpool.node.kubelet.apply import status_patch
 from sandpool.node.kubelet.containers import Trouble
 from sandpool.node.kubelet.options import Pace
 from sandpool.node.kubelet.pods import NODE_PODS, Json, NodePod
-from support.kubelet_node import a_pod
+from sandpool.node.pods.life import phase_of
+from support.simulated.kubelet_node import a_pod
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 AT = "2026-01-01T12:00:00Z"
@@ -31,14 +32,14 @@ def pod(present: Json | None = None, **spec: Any) -> NodePod:
     return convert(NODE_PODS, body)
 
 
-def seen(*states: State, init: tuple[State, ...] = (), address: str = "10.200.0.1") -> Running:
+def seen(*states: State, init: tuple[State, ...] = (), address: str = "10.200.0.1") -> PodStatus:
     names = ("main", "second")
-    return Running(
+    return PodStatus(
         Uid("u1"),
         Key("default", "p"),
         address,
-        tuple(RunningContainer(f"init{i}", state) for i, state in enumerate(init)),
-        tuple(RunningContainer(name, state) for name, state in zip(names, states, strict=False)),
+        tuple(ContainerStatus(f"init{i}", state) for i, state in enumerate(init)),
+        tuple(ContainerStatus(name, state) for name, state in zip(names, states, strict=False)),
     )
 
 
@@ -128,7 +129,7 @@ OK, BAD = Exit(0, NOW), Exit(1, NOW)
     ],
 )
 def test_phases(states: tuple[State, ...], policy: str, phase: Phase) -> None:
-    assert status.phase_of(seen(*states), pod(restartPolicy=policy).spec) is phase
+    assert phase_of(seen(*states), pod(restartPolicy=policy).spec) is phase
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_phases(states: tuple[State, ...], policy: str, phase: Phase) -> None:
 )
 def test_phases_with_init_containers(init: tuple[State, ...], policy: str, phase: Phase) -> None:
     specs = [{"name": f"init{i}", "image": "host"} for i in range(len(init))]
-    assert status.phase_of(seen(R, init=init), pod(restartPolicy=policy, initContainers=specs).spec) is phase
+    assert phase_of(seen(R, init=init), pod(restartPolicy=policy, initContainers=specs).spec) is phase
 
 
 def test_one_of_two_is_not_ready() -> None:

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from sandpool.base.clock import LoopClock
-from sandpool.kube.api import Api
+from sandpool.kube.api import Api, Call, Verb
 from sandpool.kube.errors import Gone
-from sandpool.model.kinds import CONFIG_MAPS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PODS
-from sandpool.node.kubelet import claims, refreshing
-from sandpool.node.kubelet.agent import Surroundings
-from support.answering_backend import AnsweringBackend
-from support.counting_api import CountingApi
-from support.kubelet_node import START, ANode, Body, a_node, a_pod
+from sandpool.kube.interceptors import Interceptor
+from sandpool.model.kinds import CONFIG_MAPS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PODS, raw
+from sandpool.node.kubelet import volume_claims, volume_refresh
+from sandpool.node.kubelet.agent import KubeletServices
+from support.api.counting_api import CountingApi
+from support.node.answering_backend import AnsweringBackend
+from support.simulated.kubelet_node import START, ANode, Body, a_node, a_pod, condition
 
 pytestmark = pytest.mark.looptime
 OTHER = "other"
@@ -52,10 +53,33 @@ async def test_a_probe_waits_for_few_of_another_namespace() -> None:
         assert words.count("hang") > 500, "they are asked too"
 
 
+class Hanging(Interceptor):
+    """ConfigMaps of one namespace are never read to the end."""
+
+    async def send(self, call: Call) -> Any:
+        if call.verb is Verb.GET and call.resource is CONFIG_MAPS and call.namespace == "default":
+            await asyncio.sleep(1e6)
+        return await self.inner.send(call)
+
+
+async def test_pods_that_are_slow_to_start_leave_workers_to_another_namespace() -> None:
+    """They wait for what they refer to, one after the other, and hold a worker meanwhile."""
+    async with a_node(between=Hanging) as node:
+        await create(node, NAMESPACES, {"metadata": {"name": OTHER}})
+        for number in range(100):
+            await create(node, PODS, showing(f"p{number}", *(f"c{each}" for each in range(6))))
+        await asyncio.sleep(5)
+        await create(node, CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}}, OTHER)
+        await create(node, PODS, showing("p", "a"), OTHER)
+        await asyncio.sleep(5)
+        pod = (await node.api.inner.get(raw(PODS), "p", OTHER)).body
+        assert condition(pod, "Ready") == "True"
+
+
 async def test_files_are_brought_up_to_date_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """One namespace has 20 batches and another has one: it waits for one of them, and so does the event loop, also if nothing changed."""
-    monkeypatch.setattr(refreshing, "TOGETHER", 2)
-    inner, read, passed, turns = refreshing.look_up, list[str](), list[str](), list[int]()
+    monkeypatch.setattr(volume_refresh, "TOGETHER", 2)
+    inner, read, passed, turns = volume_refresh.look_up, list[str](), list[str](), list[int]()  # type: ignore[attr-defined]
 
     async def look_up(api: Api, namespace: str, wanted: Any) -> Any:
         read.append(namespace)
@@ -63,7 +87,7 @@ async def test_files_are_brought_up_to_date_in_turns(monkeypatch: pytest.MonkeyP
         asyncio.get_running_loop().call_soon(passed.append, namespace)
         return await inner(api, namespace, wanted)
 
-    monkeypatch.setattr(refreshing, "look_up", look_up)
+    monkeypatch.setattr(volume_refresh, "look_up", look_up)
     async with a_node() as node:
         await create(node, NAMESPACES, {"metadata": {"name": OTHER}})
         for number in range(20):
@@ -82,7 +106,7 @@ async def test_files_are_brought_up_to_date_in_turns(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_batch_of_files_is_of_so_many_pods(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refreshing, "MANY", 3)
+    monkeypatch.setattr(volume_refresh, "MANY", 3)
     async with a_node() as node:
         await create(node, CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}})
         for number in range(8):
@@ -115,9 +139,9 @@ async def create_claim(node: ANode, name: str, namespace: str = "default") -> st
 async def test_a_folder_that_no_pod_uses_costs_one_list_and_then_reads_of_its_claim(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(claims, "PAGE", 4)
+    monkeypatch.setattr(volume_claims, "PAGE", 4)
     folders = Folders()
-    async with a_node(around=Surroundings(folders=folders)) as node:
+    async with a_node(around=KubeletServices(folders=folders)) as node:
         await create(node, NAMESPACES, {"metadata": {"name": OTHER}})
         for number in range(10):
             await create_claim(node, f"c{number}")
@@ -148,7 +172,7 @@ async def test_a_folder_that_a_pod_leaves_while_others_are_looked_for_stays() ->
         idle, leaving = await create_claim(node, "idle"), await create_claim(node, "leaving")
         folders.kept = {idle, leaving}
         used = [{leaving}, {leaving}, {leaving}, set[str]()]
-        keeper = claims.ClaimKeeper(node.api, folders, lambda: used.pop(0), node.clock, 30.0)
+        keeper = volume_claims.ClaimCleaner(node.api, folders, lambda: used.pop(0), node.clock, 30.0)
         for _ in range(2):
             await keeper.tidy()
         assert folders.kept == {idle, leaving}
@@ -156,13 +180,13 @@ async def test_a_folder_that_a_pod_leaves_while_others_are_looked_for_stays() ->
 
 async def test_a_list_whose_snapshot_is_forgotten_is_taken_whole() -> None:
     class Forgetting(CountingApi):
-        async def list(self, resource: Any, namespace: str = "", *, limit: int = 0, **options: Any) -> Any:
-            if limit:
+        async def send(self, call: Call) -> Any:
+            if call.verb is Verb.LIST and call.list_options.limit:
                 raise Gone("The provided continue parameter is too old")
-            return await super().list(resource, namespace, **options)
+            return await super().send(call)
 
     folders = Folders()
     async with a_node(started=False) as node:
         folders.kept = {idle := await create_claim(node, "idle"), "left over"}
-        await claims.ClaimKeeper(Forgetting(node.api.inner), folders, set, node.clock, 30.0).tidy()
+        await volume_claims.ClaimCleaner(Forgetting(node.api.inner), folders, set, node.clock, 30.0).tidy()
         assert folders.kept == {idle}

@@ -10,7 +10,7 @@ import pytest
 
 from sandpool.base.clock import LoopClock
 from sandpool.model.metadata import Key, Uid
-from sandpool.node.backend import Running, Stats, UnknownPod
+from sandpool.node.backend import PodStatus, Stats, UnknownPod
 from sandpool.node.kubelet.usage import UsageSampler
 
 pytestmark = pytest.mark.looptime
@@ -30,8 +30,8 @@ class Busy:
         self.stuck: set[Uid] = set()
         self.over: set[Uid] = set()
 
-    def running(self) -> Collection[Running]:
-        return [Running(uid, Key("default", uid), reclaimed=uid in self.over) for uid in self.cores]
+    def list_pods(self) -> Collection[PodStatus]:
+        return [PodStatus(uid, Key("default", uid), reclaimed=uid in self.over) for uid in self.cores]
 
     async def stats(self, uid: Uid) -> Stats:
         self.asked += 1
@@ -104,7 +104,7 @@ async def test_what_is_gone_is_forgotten_and_what_goes_meanwhile_is_left_out() -
     assert set(await sampler.used()) == {A, B}
     del busy.cores[A]
     assert set(await sampler.used()) == {B}
-    assert not {A} & (sampler._looks.keys() | sampler._measured.keys())
+    assert not {A} & (sampler.looks.keys() | sampler.measured.keys())
 
 
 async def test_a_pod_that_does_not_answer_holds_up_no_other() -> None:

@@ -13,9 +13,8 @@ from sandpool.model.core import NetworkPolicy
 from sandpool.model.metadata import Metadata
 from sandpool.model.template import SandboxTemplate
 from sandpool.node.network.pod import Labels
-from sandpool.node.network.policies import Policies
-from sandpool.node.network.policy import Verdict, port_verdict, verdict
-from support.policy_bodies import EVERYWHERE, LABELS, PUBLIC, network_policy, to_block
+from sandpool.node.network.policy import Policies, Verdict, port_verdict, verdict
+from support.api.policy_bodies import EVERYWHERE, LABELS, PUBLIC, network_policy, to_block
 
 
 def judge(*policies: NetworkPolicy, to: str = "1.1.1.1", port: int = 443, labels: dict[str, str] = LABELS) -> Verdict:

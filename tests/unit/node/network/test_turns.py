@@ -6,10 +6,10 @@ import asyncio
 import socket
 
 from sandpool.base.turns import BYTES
-from sandpool.node.network.egress.forward import Forward
-from sandpool.node.network.egress.reader import Reader
-from sandpool.node.network.egress.request import parse
-from sandpool.node.network.flow import InTurn, freely, pump
+from sandpool.node.network.egress.http1 import Reader
+from sandpool.node.network.egress.messages import parse_request
+from sandpool.node.network.egress.proxy import Forward
+from sandpool.node.network.relay import InTurn, freely, pump
 
 CHUNKS = 10_000
 FINE = b"1\r\nx\r\n" * CHUNKS + b"0\r\n\r\n"
@@ -44,9 +44,9 @@ async def test_a_body_in_chunks_of_one_byte_is_taken_apart_a_little_at_a_time() 
 
     try:
         head = b"POST http://example.org/ HTTP/1.1\r\nHost: example.org\r\nTransfer-Encoding: chunked"
-        forward = Forward(parse(head), client.near, origin.near, lambda: None, freely, turn)
+        forward = Forward(parse_request(head), client.near, origin.near, lambda: None, freely, turn)
         taken = asyncio.create_task(origin.rest())
-        sending = asyncio.create_task(forward._send(Reader(client.near)))
+        sending = asyncio.create_task(forward.send(Reader(client.near)))
         await asyncio.get_running_loop().sock_sendall(client.far, FINE + b"behind")
         client.far.shutdown(socket.SHUT_WR)
         async with asyncio.timeout(30):

@@ -2,105 +2,124 @@
 
 from __future__ import annotations
 
-from math import inf
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from sandpool.node.backend import ContainerSpec, Exit, Started, State, Waiting
+from sandpool.node.pods.context import PodsOptions
 from sandpool.node.pods.life import (
-    Ask,
-    Begin,
-    Make,
-    Part,
-    PodView,
+    PodState,
     Reclaim,
-    Rest,
-    Stage,
+    Remove,
+    RunSandbox,
+    SignalContainers,
+    StartContainer,
     Step,
-    TakeAway,
     Trouble,
+    Wait,
     next_step,
     troubled,
     waiting,
 )
-from sandpool.node.pods.options import PodsOptions
+from sandpool.node.pods.state import ContainerState
 
-NEW, RUNS = Part("a"), Part("a", Stage.RUNS)
-DONE, FAILED = Part("a", Stage.ENDED), Part("a", Stage.ENDED, code=1)
-B = Part("b")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+RUNNING, OK = Started(NOW), Exit(0, NOW)
+View = tuple[PodState, list[ContainerState]]
+
+
+def part(
+    name: str, state: State = Waiting(), *, again: bool = False, sidecar: bool = False, trouble: Trouble | None = None
+) -> ContainerState:
+    spec = ContainerSpec(name=name, restart_policy="Always" if sidecar else "")
+    return ContainerState(spec, sidecar, state, again=again, trouble=trouble)
+
+
+def view(init: Sequence[ContainerState] = (), containers: Sequence[ContainerState] = (), **pod: Any) -> View:
+    return PodState(**pod), [*(replace(one, init=True) for one in init), *containers]
+
+
+NEW, RUNS = part("a"), part("a", RUNNING)
+DONE, FAILED = part("a", OK), part("a", Exit(1, NOW))
+B = part("b")
 LATER = Trouble("Why", "message", since=90.0, retry_at=200.0)
 
 
 @pytest.mark.parametrize(
-    ("view", "step"),
+    ("seen", "step"),
     [
-        (PodView(containers=(B,)), Make()),
-        (PodView(containers=(B,), trouble=LATER), Rest(200.0)),
-        (PodView(containers=(NEW, B), made=True), Begin("a")),
-        (PodView(containers=(RUNS, B), made=True), Begin("b")),
-        (PodView(containers=(RUNS,), made=True), Rest()),
-        (PodView(containers=(FAILED, RUNS), made=True), Rest()),
-        (PodView(containers=(Part("a", trouble=LATER), B), made=True), Begin("b")),
-        (PodView(containers=(Part("a", trouble=LATER), RUNS), made=True), Rest(200.0)),
-        (PodView(containers=(Part("a", Stage.ENDED, again=True),), made=True), Begin("a")),
-        (PodView(containers=(NEW,), made=True, paused=True), Rest()),
-        (PodView(containers=(RUNS,), made=True, paused=True, stopping=True, ends_at=130.0), Ask()),
+        (view(containers=(B,)), RunSandbox()),
+        (view(containers=(B,), trouble=LATER), Wait(200.0)),
+        (view(containers=(NEW, B), made=True), StartContainer("a")),
+        (view(containers=(RUNS, B), made=True), StartContainer("b")),
+        (view(containers=(RUNS,), made=True), Wait()),
+        (view(containers=(FAILED, RUNS), made=True), Wait()),
+        (view(containers=(part("a", trouble=LATER), B), made=True), StartContainer("b")),
+        (view(containers=(part("a", trouble=LATER), RUNS), made=True), Wait(200.0)),
+        (view(containers=(part("a", OK, again=True),), made=True), StartContainer("a")),
+        (view(containers=(NEW,), made=True, paused=True), Wait()),
+        (view(containers=(RUNS,), made=True, paused=True, ends_at=130.0), SignalContainers()),
         # init containers
-        (PodView(init=(NEW,), containers=(B,), made=True), Begin("a")),
-        (PodView(init=(RUNS,), containers=(B,), made=True), Rest()),
-        (PodView(init=(FAILED,), containers=(B,), made=True), Rest()),
-        (PodView(init=(Part("a", Stage.ENDED, code=1, again=True),), containers=(B,), made=True), Begin("a")),
-        (PodView(init=(DONE,), containers=(B,), made=True), Begin("b")),
-        (PodView(init=(NEW,), containers=(Part("c", Stage.ENDED), B), made=True), Begin("a")),
-        (PodView(init=(NEW,), containers=(RUNS, B), made=True, initialized=True), Begin("b")),
-        (PodView(init=(DONE, Part("c"), Part("d")), containers=(B,), made=True), Begin("c")),
-        (PodView(init=(Part("c", trouble=LATER), Part("d")), containers=(B,), made=True), Rest(200.0)),
+        (view(init=(NEW,), containers=(B,), made=True), StartContainer("a")),
+        (view(init=(RUNS,), containers=(B,), made=True), Wait()),
+        (view(init=(FAILED,), containers=(B,), made=True), Wait()),
+        (view(init=(part("a", Exit(1, NOW), again=True),), containers=(B,), made=True), StartContainer("a")),
+        (view(init=(DONE,), containers=(B,), made=True), StartContainer("b")),
+        (view(init=(NEW,), containers=(part("c", OK), B), made=True), StartContainer("a")),
+        (view(init=(NEW,), containers=(RUNS, B), made=True, initialized=True), StartContainer("b")),
+        (view(init=(DONE, part("c"), part("d")), containers=(B,), made=True), StartContainer("c")),
+        (view(init=(part("c", trouble=LATER), part("d")), containers=(B,), made=True), Wait(200.0)),
         # sidecars
-        (PodView(init=(Part("s", sidecar=True),), containers=(B,), made=True), Begin("s")),
-        (PodView(init=(Part("s", Stage.RUNS, sidecar=True),), containers=(B,), made=True), Begin("b")),
+        (view(init=(part("s", sidecar=True),), containers=(B,), made=True), StartContainer("s")),
+        (view(init=(part("s", RUNNING, sidecar=True),), containers=(B,), made=True), StartContainer("b")),
         (
-            PodView(
-                init=(Part("s", Stage.ENDED, sidecar=True, again=True),),
+            view(
+                init=(part("s", OK, sidecar=True, again=True),),
                 containers=(RUNS,),
                 made=True,
                 initialized=True,
             ),
-            Begin("s"),
+            StartContainer("s"),
         ),
         # over, and not deleted yet
-        (PodView(containers=(DONE,), made=True, over=True), Reclaim()),
-        (PodView(containers=(DONE,), over=True), Reclaim()),
-        (PodView(containers=(RUNS,), made=True, over=True), Reclaim()),
-        (PodView(containers=(DONE,), made=True, over=True, paused=True), Reclaim()),
-        (PodView(containers=(DONE,), made=True, over=True, trouble=LATER), Rest(200.0)),
-        (PodView(containers=(DONE,), over=True, reclaimed=True), Rest()),
-        (PodView(init=(NEW,), containers=(DONE, B), made=True, over=True), Reclaim()),
+        (view(containers=(DONE,), made=True, over=True), Reclaim()),
+        (view(containers=(DONE,), over=True), Reclaim()),
+        (view(containers=(RUNS,), made=True, over=True), Reclaim()),
+        (view(containers=(DONE,), made=True, over=True, paused=True), Reclaim()),
+        (view(containers=(DONE,), made=True, over=True, trouble=LATER), Wait(200.0)),
+        (view(containers=(DONE,), over=True, reclaimed=True), Wait()),
+        (view(init=(NEW,), containers=(DONE, B), made=True, over=True), Reclaim()),
         (
-            PodView(
-                init=(NEW, Part("s", Stage.ENDED, sidecar=True, again=True)),
+            view(
+                init=(NEW, part("s", OK, sidecar=True, again=True)),
                 containers=(DONE, B),
                 over=True,
                 reclaimed=True,
             ),
-            Rest(),
+            Wait(),
         ),
-        (PodView(containers=(DONE,), made=True, over=True, stopping=True, ends_at=130.0), TakeAway()),
-        (PodView(containers=(DONE,), over=True, reclaimed=True, stopping=True, ends_at=130.0), TakeAway()),
+        (view(containers=(DONE,), made=True, over=True, ends_at=130.0), Remove()),
+        (view(containers=(DONE,), over=True, reclaimed=True, ends_at=130.0), Remove()),
         # the end
-        (PodView(containers=(RUNS,), made=True, stopping=True, ends_at=130.0), Ask()),
-        (PodView(containers=(RUNS,), made=True, stopping=True, asked=True, ends_at=130.0), Rest(130.0)),
-        (PodView(containers=(RUNS,), made=True, stopping=True, ends_at=100.0), TakeAway()),
-        (PodView(containers=(DONE,), made=True, stopping=True, asked=True, ends_at=130.0), TakeAway()),
-        (PodView(containers=(NEW,), stopping=True, ends_at=130.0), TakeAway()),
-        (PodView(containers=(DONE,), made=True, stopping=True, ends_at=100.0, trouble=LATER), Rest(200.0)),
+        (view(containers=(RUNS,), made=True, ends_at=130.0), SignalContainers()),
+        (view(containers=(RUNS,), made=True, signalled=True, ends_at=130.0), Wait(130.0)),
+        (view(containers=(RUNS,), made=True, ends_at=100.0), Remove()),
+        (view(containers=(DONE,), made=True, signalled=True, ends_at=130.0), Remove()),
+        (view(containers=(NEW,), ends_at=130.0), Remove()),
+        (view(containers=(DONE,), made=True, ends_at=100.0, trouble=LATER), Wait(200.0)),
     ],
 )
-def test_next_step(view: PodView, step: Step) -> None:
-    assert next_step(view, 100.0) == step
+def test_next_step(seen: View, step: Step) -> None:
+    assert next_step(*seen, 100.0) == step
 
 
 def test_nothing_is_started_in_a_pod_that_stops() -> None:
-    view = PodView(containers=(NEW,), made=True, stopping=True, ends_at=inf)
-    assert next_step(view, 100.0) == TakeAway()
+    seen = view(containers=(NEW,), made=True, ends_at=130.0)
+    assert next_step(*seen, 100.0) == Remove()
 
 
 def test_delays_double_up_to_the_longest() -> None:
@@ -122,10 +141,10 @@ def test_a_failed_pull_is_shown_first_and_then_that_it_is_waited_for() -> None:
     assert later.reason == "ImagePullBackOff"
     assert "busybox" in later.message
     assert "no such image" in later.message
-    view = PodView(containers=(Part("a", trouble=trouble),), made=True)
-    assert next_step(view, 100.5) == Rest(102.0)  # to change the words
-    assert next_step(view, 103.0) == Rest(110.0)
-    assert next_step(view, 110.0) == Begin("a")
+    seen = view(containers=(part("a", trouble=trouble),), made=True)
+    assert next_step(*seen, 100.5) == Wait(102.0)  # to change the words
+    assert next_step(*seen, 103.0) == Wait(110.0)
+    assert next_step(*seen, 110.0) == StartContainer("a")
 
 
 def test_other_trouble_keeps_its_words() -> None:

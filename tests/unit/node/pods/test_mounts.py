@@ -8,7 +8,7 @@ import pytest
 
 from sandpool.base.errors import NodeError
 from sandpool.node.backend import ContainerSpec, PodSecurityContext, VolumeMount
-from sandpool.node.pods.mounts import mounts
+from sandpool.node.pods.runtime_plans import mounts
 from sandpool.node.runtimes.contract import Mount, User
 from sandpool.node.volumes.spec import Volume
 

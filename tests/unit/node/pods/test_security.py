@@ -17,7 +17,7 @@ from sandpool.node.backend import (
     WorkloadSpec,
 )
 from sandpool.node.images.image import ImageConfig
-from sandpool.node.pods.ends import exit_of, start_exit, stop_signal
+from sandpool.node.pods.containers import exit_of, start_exit, stop_signal
 from sandpool.node.pods.limits import container_limits, pod_limits
 from sandpool.node.pods.security import check_container, groups, user
 from sandpool.node.runtimes.contract import Ended, Limits

@@ -1,5 +1,4 @@
-"""What single kinds demand beyond their schema. One file per kind or family, each a table and, where needed, two functions.
+"""Rules of single kinds that their schemas do not express: defaults, allowed values, and checks across fields.
 
-What may live here: rules that need nothing but the object and its previous state. Addresses, quotas and anything else that
-depends on other objects do not.
+There is one module per kind, or per group of small ones. Rules see one object and its previous state, never other objects.
 """

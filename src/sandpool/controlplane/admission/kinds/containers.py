@@ -1,12 +1,12 @@
-"""Containers of a pod: how they are completed and what they must have."""
+"""Rules for the containers of a pod: defaults and checks."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from sandpool.controlplane.admission import causes
-from sandpool.controlplane.admission.namerules import dns_label, label_key, port_name
-from sandpool.controlplane.admission.paths import entry
+from sandpool.controlplane.admission.causes import entry
+from sandpool.controlplane.admission.name_rules import dns_label, label_key, port_name
 from sandpool.kube.errors import Cause
 from sandpool.model.quantities import parse
 
@@ -43,7 +43,7 @@ def values(path: str) -> dict[str, list[str]]:
 
 
 def completed(containers: list[Container] | None) -> list[Container] | None:
-    """Pull policies by image tag, and requests where only limits are given."""
+    """Sets defaults: the pull policy by image tag, and requests where only limits are given."""
     if not containers:
         return containers
     done = [_completed(container) for container in containers]
@@ -62,7 +62,7 @@ def _completed(container: Container) -> Container:
 
 
 def _latest(image: str) -> bool:
-    """No tag means latest, but a digest names one image."""
+    """Whether the tag is latest: also if there is neither a tag nor a digest."""
     name = image.rpartition("/")[2]
     if "@" in name:
         return False
@@ -83,6 +83,8 @@ def check(path: str, container: Container, names: set[str], volumes: set[str]) -
     found += _check_ports(f"{path}.ports", container.get("ports") or [])
     for index, variable in enumerate(container.get("env") or []):
         found += _check_variable(f"{path}.env[{index}]", variable)
+        if len(found) >= causes.MOST_COLLECTED:
+            return found
     found += _check_mounts(f"{path}.volumeMounts", container.get("volumeMounts") or [], volumes)
     return found + _check_resources(f"{path}.resources", container.get("resources") or {})
 
@@ -104,6 +106,8 @@ def _check_ports(path: str, ports: list[dict[str, Any]]) -> list[Cause]:
                 found.append(causes.invalid(f"{path}[{index}].{field}", number, detail))
         if port.get("containerPort") == 0:
             found.append(causes.required(f"{path}[{index}].containerPort"))
+        if len(found) >= causes.MOST_COLLECTED:
+            break
     return found
 
 
@@ -128,6 +132,8 @@ def _check_mounts(path: str, mounts: list[dict[str, Any]], volumes: set[str]) ->
         if place in places:
             found.append(causes.invalid(f"{path}[{index}].mountPath", place, "must be unique"))
         places.add(place)
+        if len(found) >= causes.MOST_COLLECTED:
+            break
     return found
 
 
@@ -140,6 +146,8 @@ def _check_resources(path: str, resources: dict[str, Any]) -> list[Cause]:
             found += [causes.invalid(field, name, text) for text in _wrong_resource(name)]
             if parse(amount).nanos < 0:
                 found.append(causes.invalid(field, amount, "must be greater than or equal to 0"))
+            if len(found) >= causes.MOST_COLLECTED:
+                return found
     for name, amount in (resources.get("requests") or {}).items():
         if name in limits and parse(amount) > parse(limits[name]):
             detail = f"must be less than or equal to {name} limit of {limits[name]}"

@@ -1,4 +1,8 @@
-"""Pods: complete on creation, and then fixed but for images, deadlines and tolerations."""
+"""Rules for pods: defaults and QoS class of a new pod; later only images, deadlines and tolerations may change.
+
+The numbers of containers, volumes, variables and so on are limited. Kubernetes bounds these only by the size of a request; here one node
+works for all tenants. The limits are far above what real pods have, and are documented in docs/reference/pods.md.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,18 @@ import msgspec
 
 from sandpool.controlplane.admission import causes
 from sandpool.controlplane.admission.kinds import containers
-from sandpool.controlplane.admission.kinds.amounts import too_much
-from sandpool.controlplane.admission.kinds.quality import quality
 from sandpool.controlplane.admission.kinds.rules import Body, KindRules
-from sandpool.controlplane.admission.namerules import dns_label, dns_subdomain
+from sandpool.controlplane.admission.name_rules import dns_label, dns_subdomain
 from sandpool.kube.errors import Cause
+from sandpool.model.quantities import QuantityError, parse
 
+CONTAINERS = 64  # including init containers
+VOLUMES = 256
+SOURCES = 64  # of a projected volume
+PULL_SECRETS = 64
+OF_CONTAINER = {"env": 4096, "envFrom": 256, "volumeMounts": 256, "ports": 1024}
+RESOURCES = 64  # names in the limits, or in the requests, of a container
+_LISTS = ("containers", "initContainers")
 _MAX_INT32 = 2**31 - 1
 _FIXED = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -43,8 +53,61 @@ _VALUES = {
     **containers.values("spec.initContainers[]"),
 }
 _VOLUMES = ("emptyDir", "hostPath", "secret", "nfs", "persistentVolumeClaim", "downwardAPI", "configMap", "projected")
-_LISTS = ("containers", "initContainers")
-_TEXT = msgspec.json.Encoder(order="sorted").encode  # the same for what is the same
+canonical = msgspec.json.Encoder(order="sorted").encode  # equal values have equal bytes
+_COUNTED = ("cpu", "memory")
+
+
+def too_much(spec: Body, path: str = "spec") -> list[Cause]:
+    """The causes for what exceeds the limits in the spec of a new pod."""
+    found = [
+        cause
+        for name, most in (("volumes", VOLUMES), ("imagePullSecrets", PULL_SECRETS))
+        for cause in _counted(f"{path}.{name}", spec.get(name), most)
+    ]
+    total = sum(len(_items(spec.get(name))) for name in _LISTS)
+    if total > CONTAINERS:
+        longest = max(_LISTS, key=lambda name: len(_items(spec.get(name))))
+        return [*found, causes.too_many(f"{path}.{longest}", total, CONTAINERS)]
+    for name in _LISTS:
+        for index, container in enumerate(_items(spec.get(name))):
+            if type(container) is dict:
+                for field, most in OF_CONTAINER.items():
+                    found += _counted(f"{path}.{name}[{index}].{field}", container.get(field), most)
+                found += _resources(f"{path}.{name}[{index}].resources", container.get("resources"))
+    for index, volume in enumerate(_items(spec.get("volumes"))[:VOLUMES]):
+        projected = volume.get("projected") if type(volume) is dict else None
+        if type(projected) is dict:
+            found += _counted(f"{path}.volumes[{index}].projected.sources", projected.get("sources"), SOURCES)
+    return found
+
+
+def too_much_of_sandbox(spec: Any) -> list[Cause]:
+    """Like `too_much`, for the pod template of a new Sandbox, before anything is created for it."""
+    if type(spec) is not dict:
+        return []
+    found = _counted("spec.volumeClaimTemplates", spec.get("volumeClaimTemplates"), VOLUMES)
+    template = spec.get("podTemplate")
+    inner = template.get("spec") if type(template) is dict else None
+    return found + (too_much(inner, "spec.podTemplate.spec") if type(inner) is dict else [])
+
+
+def _resources(path: str, resources: Any) -> list[Cause]:
+    if type(resources) is not dict:
+        return []
+    for part in ("limits", "requests"):  # limits first: they are the defaults of requests
+        amounts = resources.get(part)
+        if type(amounts) is dict and len(amounts) > RESOURCES:
+            return [causes.too_many(f"{path}.{part}", len(amounts), RESOURCES)]
+    return []
+
+
+def _counted(path: str, value: Any, most: int) -> list[Cause]:
+    count = len(_items(value))
+    return [causes.too_many(path, count, most)] if count > most else []
+
+
+def _items(value: Any) -> list[Any]:
+    return value if type(value) is list else []
 
 
 def _prepare(body: Body, old: Body | None) -> Body:
@@ -73,7 +136,7 @@ def _check(body: Body, old: Body | None) -> list[Cause]:
     if old is not None and spec is old.get("spec"):
         return []
     if old is None and (large := too_much(spec)):
-        return large  # alone: nobody has to look through the rest
+        return large  # without checking the rest
     found = _check_volumes(spec.get("volumes") or [])
     if spec.get("containers") == []:
         found.append(causes.required("spec.containers"))
@@ -82,6 +145,8 @@ def _check(body: Body, old: Body | None) -> list[Cause]:
     for part in _LISTS:
         for index, container in enumerate(spec.get(part) or []):
             found += containers.check(f"spec.{part}[{index}]", container, names, volumes)
+            if len(found) >= causes.MOST_COLLECTED:
+                return found
     for name, rule in (("hostname", dns_label), ("subdomain", dns_label), ("serviceAccountName", dns_subdomain)):
         if spec.get(name):
             found += [causes.invalid(f"spec.{name}", spec[name], text) for text in rule(spec[name])]
@@ -110,6 +175,8 @@ def _check_volumes(volumes: list[dict[str, Any]]) -> list[Cause]:
         types = sorted(volume.keys() - {"name"}, key=lambda key: _VOLUMES.index(key) if key in _VOLUMES else -1)
         detail = "may not specify more than 1 volume type"
         found += [causes.forbidden(f"{path}.{further}", detail) for further in types[1:]]
+        if len(found) >= causes.MOST_COLLECTED:
+            break
     return found
 
 
@@ -125,8 +192,8 @@ def _check_change(spec: dict[str, Any], before: dict[str, Any]) -> list[Cause]:
     if deadline is None and old_deadline is not None:
         detail = "must not update from a positive integer to nil value"
         found.append(causes.invalid("spec.activeDeadlineSeconds", None, detail))
-    tolerations = set(map(_TEXT, spec.get("tolerations") or []))
-    if any(_TEXT(toleration) not in tolerations for toleration in before.get("tolerations") or []):
+    tolerations = set(map(canonical, spec.get("tolerations") or []))
+    if any(canonical(toleration) not in tolerations for toleration in before.get("tolerations") or []):
         detail = "existing toleration can not be modified except its tolerationSeconds"
         found.append(causes.forbidden("spec.tolerations", detail))
     if _settled(spec, before) != _settled(before, before):
@@ -135,7 +202,7 @@ def _check_change(spec: dict[str, Any], before: dict[str, Any]) -> list[Cause]:
 
 
 def _settled(spec: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """What may not change."""
+    """The part of the spec that may not change."""
     free = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
     fixed = {name: value for name, value in spec.items() if name not in free and value not in (None, {}, [], "")}
     for name in _LISTS:
@@ -147,5 +214,34 @@ def _settled(spec: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
 
 
 POD = KindRules(
-    rounds=4, alike=True, known_finalizers=True, defaults=_DEFAULTS, values=_VALUES, prepare=_prepare, check=_check
+    rounds=4, cacheable=True, known_finalizers=True, defaults=_DEFAULTS, values=_VALUES, prepare=_prepare, check=_check
 )
+
+
+def quality(spec: dict[str, Any]) -> str:
+    """The QoS class. Guaranteed: every container has limits of cpu and memory, and equal requests. BestEffort: none has any."""
+    guaranteed, anything = True, False
+    for part in ("containers", "initContainers"):
+        for container in spec.get(part) or []:
+            resources = container.get("resources") or {}
+            limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+            anything = anything or any(_some(limits, name) or _some(requests, name) for name in _COUNTED)
+            guaranteed = guaranteed and all(_same(limits, requests, name) for name in _COUNTED)
+    if not anything:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+def _some(amounts: dict[str, Any], name: str) -> bool:
+    return name in amounts and _nanos(amounts[name]) > 0
+
+
+def _same(limits: dict[str, Any], requests: dict[str, Any], name: str) -> bool:
+    return _some(limits, name) and _nanos(limits[name]) == _nanos(requests.get(name, limits[name]))
+
+
+def _nanos(amount: Any) -> int:
+    try:
+        return parse(amount).nanos
+    except QuantityError:
+        return 0  # the schema check refuses it

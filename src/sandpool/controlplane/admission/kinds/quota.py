@@ -1,13 +1,13 @@
-"""ResourceQuotas: names that quotas know, whole numbers where things are counted, and scopes that make sense together."""
+"""Rules for ResourceQuotas: known resource names, whole numbers where objects are counted, and scopes that fit together."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from sandpool.controlplane.admission import causes
+from sandpool.controlplane.admission.causes import entry
 from sandpool.controlplane.admission.kinds.rules import Body, KindRules
-from sandpool.controlplane.admission.namerules import label_key
-from sandpool.controlplane.admission.paths import entry
+from sandpool.controlplane.admission.name_rules import label_key
 from sandpool.kube.errors import Cause
 from sandpool.model.quantities import parse
 
@@ -38,8 +38,8 @@ _SCOPES = {
     "NotBestEffort": ("pods", *_COMPUTE),
     "PriorityClass": ("pods", *_COMPUTE),
 }
-"""What each scope may be combined with. Kubernetes knows two more, for affinities and volume classes that nothing here looks at: a
-quota with one of them would limit nothing, so it is refused."""
+"""The resource names that each scope may be combined with. Kubernetes has two more scopes, for affinities and volume classes, which are not
+supported here: a quota with one of them would limit nothing, so it is refused."""
 _OPPOSITES = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating"))
 _ONLY_EXISTS = (
     "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
@@ -48,7 +48,7 @@ _ONLY_EXISTS = (
 
 
 def _prepare(body: Body, old: Body | None) -> Body:
-    """What is empty is not kept, and a new one says nothing yet about what is used."""
+    """Drops an empty `hard`, and clears the status of a new quota."""
     spec = body.get("spec")
     if type(spec) is dict and spec.get("hard") == {}:
         body = {**body, "spec": {name: value for name, value in spec.items() if name != "hard"}}
@@ -125,7 +125,7 @@ def _check_selector(selector: dict[str, Any], scopes: list[str], hard: dict[str,
 
 
 def _outside(scope: str, hard: dict[str, Any]) -> list[str]:
-    """What of the quota this scope does not go with. Names with a slash are not looked at."""
+    """The resource names that cannot be combined with this scope. Names with a slash are not checked."""
     if scope not in _SCOPES:
         return []
     return sorted(name for name in hard if (name in _STANDARD or name.startswith(_HUGE)) and name not in _SCOPES[scope])

@@ -1,12 +1,12 @@
-"""Our own kinds. All but two rules are in their schemas: one is a CEL rule on a real server, native here; the other one bounds what a
-sandbox asks of this machine."""
+"""Rules for our own kinds. All except two are in their schemas: one is a CEL rule on a kube-apiserver, the other limits the size of a
+sandbox's pod on this machine."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from sandpool.controlplane.admission import causes
-from sandpool.controlplane.admission.kinds.amounts import too_much_of_sandbox
+from sandpool.controlplane.admission.kinds.pod import too_much_of_sandbox
 from sandpool.controlplane.admission.kinds.rules import Body, KindRules
 from sandpool.kube.errors import Cause
 from sandpool.model.resource import Resource
@@ -45,14 +45,14 @@ def _claims(body: Body) -> Any:
 
 
 def settle_rules(found: list[Cause], broken: list[Cause]) -> list[Cause]:
-    """Rules are not evaluated on an object whose shape is wrong; the server then says that it did not."""
+    """Combines schema errors and broken rules. After some schema errors a kube-apiserver does not evaluate rules, and a cause says so."""
     if any(cause.reason in _BLOCKING for cause in found):
         return [*found, _UNCHECKED]
     return found + broken
 
 
 def check_scale(resource: Resource[Any], given: Body) -> list[Cause]:
-    """What the scale subresource demands of the number that it shows, in the object as it was sent."""
+    """Checks the replicas that the scale subresource shows, in the object as it was sent."""
     if resource.scale is None:
         return []
     path = resource.scale.spec_replicas
@@ -70,5 +70,5 @@ def check_scale(resource: Resource[Any], given: Body) -> list[Cause]:
     return [causes.invalid(path, 0, detail)]
 
 
-SANDBOX = KindRules(check=_check, alike=True)
-CLAIM = KindRules(alike=True)
+SANDBOX = KindRules(check=_check, cacheable=True)
+CLAIM = KindRules(cacheable=True)

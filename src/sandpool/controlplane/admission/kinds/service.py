@@ -1,4 +1,4 @@
-"""Services: ports, and an address that never changes. Which address is not decided here."""
+"""Rules for Services: ports, and a cluster IP that never changes. The IP itself is not assigned here."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 from sandpool.controlplane.admission import causes
 from sandpool.controlplane.admission.kinds.rules import Body, KindRules
-from sandpool.controlplane.admission.labels import check_labels
-from sandpool.controlplane.admission.namerules import dns_label, port_name
+from sandpool.controlplane.admission.name_rules import check_labels, dns_label, port_name
 from sandpool.kube.errors import Cause
 
 _DEFAULTS = {
@@ -56,6 +55,8 @@ def _check(body: Body, old: Body | None) -> list[Cause]:
     names: set[str] = set()
     for index, port in enumerate(ports):
         found += _check_port(f"spec.ports[{index}]", port, len(ports) > 1, names)
+        if len(found) >= causes.MOST_COLLECTED:
+            break
     found += check_labels("spec.selector", (spec.get("selector") or {}).items())
     if external and not spec.get("externalName"):
         found.append(causes.required("spec.externalName"))

@@ -1,4 +1,4 @@
-"""Who may come in: certificates, keys and tokens on disk, and the kubeconfig that hands them to clients.
+"""Credentials on disk: certificates, keys and tokens, and the kubeconfig for clients.
 
-What may live here: secrets, how they are made, kept and proved. Nothing here knows HTTP.
+Creating, storing and verifying secrets belongs here. Nothing here knows HTTP.
 """

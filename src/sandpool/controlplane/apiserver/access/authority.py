@@ -1,7 +1,7 @@
-"""The local certificate authority and the server's certificate.
+"""The certificate authority of a local cluster, and the server certificate that it signs.
 
-Both are ECDSA P-256. The authority is made once and kept; the server's certificate is made anew when it nears its end,
-when the server is to be reached by other names, or when another authority signed it.
+Both are ECDSA P-256. The authority is created once and kept. The server's certificate is renewed when it is about to expire, when the server
+gets other names, or when another authority signed it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 AUTHORITY_LIFE = timedelta(days=3650)
 SERVER_LIFE = timedelta(days=730)
 RENEW_BEFORE = timedelta(days=60)
-BACKDATE = timedelta(hours=1)  # clients whose clock is a little behind
+BACKDATE = timedelta(hours=1)  # for clients whose clock is slow
 
 USUAL_NAMES = (
     "localhost",

@@ -1,7 +1,7 @@
 """Service-account tokens: JSON Web Tokens signed with HMAC-SHA256 by a key that never leaves the data directory.
 
-A token names a namespace, an account and that account's uid, so that it ends with the account. Only tokens of exactly our
-own header are looked at, which leaves no choice of algorithm to whoever sends one.
+A token names a namespace, an account and the account's uid, so it becomes invalid with the account. Only tokens with exactly our
+header are decoded, so the sender cannot choose the algorithm.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Kubernetes(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claims(msgspec.Struct, frozen=True, gc=False):
-    """What a token says, once its signature is proved."""
+    """The claims of a token whose signature was verified."""
 
     aud: list[str]
     exp: int
@@ -77,7 +77,7 @@ def sign(claims: Claims, key: bytes) -> str:
 
 
 def prove(token: str, key: bytes) -> Claims | None:
-    """The claims of a token that we signed for ourselves, or None. Time is the caller's question."""
+    """The claims of a token that this server signed, or None. The caller checks expiry."""
     if len(token) > LONGEST or not token.isascii():
         return None
     header, _, rest = token.partition(".")

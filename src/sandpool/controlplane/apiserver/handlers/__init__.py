@@ -1,4 +1,4 @@
-"""What each request does: one module per kind of request, each from a Call to a Reply.
+"""The handlers of requests: one module per group of verbs, each from a Call to a Response.
 
-What may live here: reading options and bodies, asking Objects, choosing the form of the answer. No rules of objects.
+Handlers read options and bodies, call Objects and choose the form of the response. The semantics of objects belong to controlplane/objects.
 """

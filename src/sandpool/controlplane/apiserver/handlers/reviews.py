@@ -1,4 +1,4 @@
-"""Questions about oneself: who am I, may I, what may I. Answered from the same rules that guard every request."""
+"""SelfSubjectReview, SelfSubjectAccessReview and SelfSubjectRulesReview, answered from the rules in auth.py."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from sandpool.controlplane.apiserver.answer import Reply, encoded
-from sandpool.controlplane.apiserver.authorise import (
-    FACTS,
-    GIVEN,
-    OPEN,
-    READABLE,
-    READING,
+from sandpool.controlplane.apiserver.auth import (
+    CLUSTER_OWNED,
+    DISCOVERY_PATHS,
+    OPERATOR_OWNED,
+    PUBLIC_PATHS,
+    READ_VERBS,
     SELF_REVIEWS,
     Attributes,
+    User,
     allowed,
 )
 from sandpool.controlplane.apiserver.body import decode_object
 from sandpool.controlplane.apiserver.call import Call
-from sandpool.controlplane.apiserver.identity import User
 from sandpool.controlplane.apiserver.limits import Limits
 from sandpool.controlplane.apiserver.query import write_options
-from sandpool.controlplane.apiserver.request import STORIES
+from sandpool.controlplane.apiserver.request import HISTORY_ROOT
+from sandpool.controlplane.apiserver.response import Response, json_response
 from sandpool.controlplane.apiserver.routes import Routes
 from sandpool.kube.errors import BadRequest, Cause, Invalid, MethodNotAllowed
 
@@ -30,11 +30,13 @@ Json = dict[str, Any]
 
 
 class Reviews:
+    """Handler of self reviews."""
+
     def __init__(self, limits: Limits, now: Callable[[], datetime]) -> None:
         self._limits = limits
         self._now = now
 
-    async def serve(self, call: Call) -> Reply:
+    async def serve(self, call: Call) -> Response:
         review = call.info.review
         assert review is not None
         if call.info.verb != "create" or call.info.name:
@@ -58,7 +60,7 @@ class Reviews:
             answer |= {"spec": spec, "status": {"allowed": allowed(call.user, wanted(spec))}}
         else:
             answer |= {"spec": {}, "status": rules(call.user, _namespace(spec))}
-        return encoded(answer, 201)
+        return json_response(answer, 201)
 
 
 def _section(body: Json, name: str) -> Json:
@@ -85,7 +87,7 @@ def user_info(user: User) -> Json:
 
 
 def wanted(spec: Json) -> Attributes:
-    """What an access review asks about; exactly one of a resource and a path."""
+    """The attributes that an access review asks about: either a resource or a path."""
     resource, path = _section(spec, "resourceAttributes"), _section(spec, "nonResourceAttributes")
     if ("resourceAttributes" in spec) == ("nonResourceAttributes" in spec):
         why = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
@@ -112,20 +114,20 @@ def wanted(spec: Json) -> Attributes:
 
 
 def _of_tenants() -> list[Json]:
-    """The same that authorise.py allows a service account in its namespace."""
+    """What auth.py allows a service account in its namespace, as rules."""
     namespaced = [route for groups in Routes().kinds.values() for route in groups.values() if route.resource.namespaced]
     groups = sorted({route.resource.group for route in namespaced} - {""})
     written: list[str] = []
-    read = [f"*/{name}" for name in FACTS]
+    read = [f"*/{name}" for name in CLUSTER_OWNED]
     for route in namespaced:
         plural = route.resource.plural
         if not route.resource.group:
-            written += [f"{plural}/{name}" for name in route.subresources if name not in FACTS]
-            (read if plural in GIVEN else written).append(plural)
+            written += [f"{plural}/{name}" for name in route.subresources if name not in CLUSTER_OWNED]
+            (read if plural in OPERATOR_OWNED else written).append(plural)
     return [
         {"verbs": ["*"], "apiGroups": groups, "resources": ["*"]},
         {"verbs": ["*"], "apiGroups": [""], "resources": sorted(written)},
-        {"verbs": sorted(READING), "apiGroups": [""], "resources": sorted(read)},
+        {"verbs": sorted(READ_VERBS), "apiGroups": [""], "resources": sorted(read)},
     ]
 
 
@@ -135,7 +137,7 @@ def rules(user: User, namespace: str) -> Json:
         {"verbs": ["create"], "apiGroups": [group], "resources": list(resources)}
         for group, resources in sorted(SELF_REVIEWS.items())
     ]
-    readable = [path for root in READABLE for path in ((root,) if root in OPEN else (root, root + "/*"))]
+    readable = [path for root in DISCOVERY_PATHS for path in ((root,) if root in PUBLIC_PATHS else (root, root + "/*"))]
     resource_rules: list[Json] = []
     paths: list[Json] = [{"verbs": ["get"], "nonResourceURLs": readable}]
     if user.admin:
@@ -143,5 +145,5 @@ def rules(user: User, namespace: str) -> Json:
         paths.insert(0, {"verbs": ["*"], "nonResourceURLs": ["*"]})
     elif user.namespace == namespace:
         resource_rules += _of_tenants()
-        paths.append({"verbs": ["get"], "nonResourceURLs": [f"{STORIES}/{namespace}/*"]})
+        paths.append({"verbs": ["get"], "nonResourceURLs": [f"{HISTORY_ROOT}/{namespace}/*"]})
     return {"resourceRules": [*resource_rules, *about_self], "nonResourceRules": paths, "incomplete": False}

@@ -1,34 +1,35 @@
-"""What only a node can do for a pod: logs, exec, attach, port-forward.
-
-This is the one place where a part that runs pods plugs in; without one, the answer says so.
-"""
+"""The port to the node that runs pods, which serves logs, exec, attach and port-forward. Without a node the response is 501."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from sandpool.controlplane.apiserver.answer import Reply
 from sandpool.controlplane.apiserver.call import Call
+from sandpool.controlplane.apiserver.response import Response
 from sandpool.kube.errors import ApiError
 
 
 class Runtime(Protocol):
-    async def serve(self, call: Call, pod: bytes) -> Reply:
-        """Serves `call.info.subresource` of a pod, which is as it is stored."""
+    """Serves the streaming subresources of pods."""
+
+    async def serve(self, call: Call, pod: bytes) -> Response:
+        """Serves `call.info.subresource` of a pod. `pod` is the stored object."""
         ...
 
 
 class NotServed(ApiError):
+    """501: this server has no node, or no controllers, to serve the request."""
+
     status, reason = 501, "NotImplemented"
 
 
 class NoRuntime:
-    """Nobody does any of that here; `why` says why, and what to do about it."""
+    """Refuses every stream; `why` is the cause and the next step."""
 
     def __init__(self, why: str = "this server runs no pods, it only stores them") -> None:
         self._why = why
 
-    async def serve(self, call: Call, pod: bytes) -> Reply:
+    async def serve(self, call: Call, pod: bytes) -> Response:
         info = call.info
         raise NotServed(
             f'pods "{info.name}" cannot serve "{info.subresource}": {self._why}',

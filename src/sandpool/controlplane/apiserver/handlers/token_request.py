@@ -1,4 +1,4 @@
-"""POST serviceaccounts/NAME/token: a token that is good for one namespace, for a while, and for as long as its account."""
+"""POST serviceaccounts/NAME/token: issues a token for one namespace. It expires, and is valid only while its account exists."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from sandpool.controlplane.apiserver.access.tokens import AUDIENCE, account_claims, sign
-from sandpool.controlplane.apiserver.answer import Reply, encoded
 from sandpool.controlplane.apiserver.body import decode_object
 from sandpool.controlplane.apiserver.call import Call
-from sandpool.controlplane.apiserver.handlers.weight import weigh
+from sandpool.controlplane.apiserver.fairness import wait_for_turn
 from sandpool.controlplane.apiserver.limits import Limits
 from sandpool.controlplane.apiserver.query import write_options
+from sandpool.controlplane.apiserver.response import Response, json_response
 from sandpool.controlplane.objects.objects import Objects
 from sandpool.kube.errors import BadRequest, Cause, Invalid
 
@@ -23,6 +23,8 @@ SHORTEST, LONGEST, USUAL = 600, 2**32, 3600
 
 
 class TokenRequests:
+    """Handler of the subresource `token` of service accounts."""
+
     def __init__(
         self, objects: Objects, limits: Limits, key: bytes, now: Callable[[], datetime], new_id: Callable[[], str]
     ) -> None:
@@ -32,13 +34,13 @@ class TokenRequests:
         self._now = now
         self._new_id = new_id
 
-    async def create(self, call: Call) -> Reply:
+    async def create(self, call: Call) -> Response:
         options = write_options(call.params, "CreateOptions")
         raw = await call.exchange.read(self._limits.body)
         body = decode_object(raw, call.media, KIND, self._limits.depth)
         if body.get("kind", KIND) != KIND or body.get("apiVersion", VERSION) != VERSION:
             raise BadRequest(f'{body.get("kind")} in version "{body.get("apiVersion")}" cannot be handled as a {KIND}')
-        await weigh(self._objects, call)
+        await wait_for_turn(self._objects, call)
         account = self._objects.get(call.resource, call.namespace, call.info.name)
         audiences, seconds = asked_for(body)
         metadata: dict[str, Any] = msgspec.json.decode(account.value)["metadata"]
@@ -49,7 +51,7 @@ class TokenRequests:
         )
         expires = datetime.fromtimestamp(claims.exp, UTC)
         token = "" if options.dry_run else sign(claims, self._key)
-        return encoded(
+        return json_response(
             {
                 "kind": KIND,
                 "apiVersion": VERSION,
@@ -67,7 +69,7 @@ class TokenRequests:
 
 
 def asked_for(body: dict[str, Any]) -> tuple[list[str], int]:
-    """The audiences and the lifetime that a request names, or the usual ones."""
+    """The audiences and the lifetime in a request, or the defaults."""
     spec = body.get("spec")
     if spec is None:
         spec = {}

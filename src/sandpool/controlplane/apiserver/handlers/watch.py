@@ -1,7 +1,7 @@
-"""WATCH: events as lines of JSON, joined from stored bytes, until the client leaves, the time is up or the server stops.
+"""WATCH: sends events as lines of JSON, joined from stored bytes, until the client disconnects, the timeout ends or the server stops.
 
-Nothing is queued per watcher: each holds a place in the shared history. A client that does not read stops its own pump;
-when it has fallen too far behind, the history has moved on and it is told so with 410.
+Nothing is queued per watcher: each has a position in the shared history. A client that does not read blocks only its own watch; when it has
+fallen too far behind, the history no longer has its position, and it gets 410.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from typing import Final
 
 import msgspec
 
-from sandpool.base.portions import EACH
 from sandpool.base.shares import Decision, Revoke, Shares
-from sandpool.base.turns import BYTES
-from sandpool.controlplane.apiserver.answer import JSON_LINES, PIECE, Reply
+from sandpool.base.turns import BYTES, EACH
 from sandpool.controlplane.apiserver.call import Call
 from sandpool.controlplane.apiserver.exchange import LARGE, Exchange
+from sandpool.controlplane.apiserver.fairness import LONG_SELECTOR, SHORT_LIST, ResponseBudget
 from sandpool.controlplane.apiserver.limits import Limits
 from sandpool.controlplane.apiserver.query import integer, watch_query
 from sandpool.controlplane.apiserver.render import event_shape
-from sandpool.controlplane.apiserver.sending import LONG, Sending
+from sandpool.controlplane.apiserver.response import JSON_LINES, PIECE, Response
 from sandpool.controlplane.objects.objects import Objects, RawEvent, RawWatch
 from sandpool.controlplane.objects.options import WatchQuery
 from sandpool.kube.api import EventType
@@ -32,7 +31,7 @@ from sandpool.kube.errors import ApiError, Gone, TooManyRequests
 from sandpool.telemetry.metrics import Metrics
 
 MANY: Final = 64
-"""Watches of one tenant beyond which each further one tells of a change when it is the tenant's turn."""
+"""If a tenant has more watches than this, each further one matches changes in turns of the tenant."""
 
 Shape = Callable[[bytes], bytes]
 Send = Callable[[bytes], Awaitable[None]]
@@ -41,15 +40,19 @@ _HEADS: Final = {kind: f'{{"type":"{kind.value}","object":'.encode() for kind in
 _TAIL: Final = b"}\n"
 
 
+BEGIN: Final = 4
+"""The cost of an initial event, relative to that of finding its object."""
+
+
 class Watches:
-    """All watches of one server: how many each tenant has, and their common end."""
+    """All watches of one server: counts them by tenant and ends them at shutdown."""
 
     def __init__(
         self,
         objects: Objects,
         limits: Limits,
         metrics: Metrics,
-        sending: Sending,
+        sending: ResponseBudget,
         now: Callable[[], datetime],
         dice: Callable[[], float],
     ) -> None:
@@ -63,17 +66,21 @@ class Watches:
         self._ends: dict[str, dict[asyncio.Future[None], None]] = {}  # by tenant, the oldest first
         self._closing = False
 
-    async def watch(self, call: Call) -> Reply:
+    async def watch(self, call: Call) -> Response:
         form, query = call.form, watch_query(call.params)
         shape = event_shape(form, call.resource, call.params, self._now)
         seconds = integer(call.params, "timeoutSeconds")
         tenant = call.user.tenant
+        if not query.since or query.initial:  # it begins with a list
+            work = BEGIN * self._objects.list_work(call.resource, call.namespace)
+            if work > SHORT_LIST and not query.skip_initial:
+                await self.sending.turns.take(tenant, work)
         watch = await self._selecting(call, query) if query.labels or query.fields else None
         verdict = self.shares.ask(tenant)
         if self._closing or verdict is Decision.REFUSE:
             if isinstance(watch, RawWatch):
                 watch.close()
-            raise TooManyRequests(self._words(tenant), retry_after=1)
+            raise TooManyRequests(self._refusal_message(tenant), retry_after=1)
         if watch is None:
             watch = self._begun(call, query)
         if isinstance(watch, RawWatch):
@@ -91,7 +98,7 @@ class Watches:
             self._revoke(verdict.holder)
         timeout = float(seconds) if seconds is not None and seconds > 0 else self._some_time()
         every = self._limits.bookmark_every if query.bookmarks else None
-        return WatchReply(self, watch, shape, timeout, every, call.resource.group_resource, tenant)
+        return WatchResponse(self, watch, shape, timeout, every, call.resource.group_resource, tenant)
 
     def _begun(self, call: Call, query: WatchQuery) -> RawWatch | Gone:
         try:
@@ -100,9 +107,9 @@ class Watches:
             return error
 
     async def _selecting(self, call: Call, query: WatchQuery) -> RawWatch | Gone:
-        """One with a selector, whose work is done in turns."""
+        """Starts a watch with a selector; matching is done in the tenant's turns."""
         turn, tenant = self.sending.turns.take, call.user.tenant
-        if len(query.labels) + len(query.fields) > LONG:
+        if len(query.labels) + len(query.fields) > LONG_SELECTOR:
             await turn(tenant)
         watch = self._begun(call, query)
         if isinstance(watch, Gone):
@@ -118,11 +125,11 @@ class Watches:
         return watch
 
     def _some_time(self) -> float:
-        """Not all at once: watches that began together shall not all come back together."""
+        """A random timeout, so that watches that began together do not all reconnect together."""
         shortest, longest = self._limits.watch_shortest, self._limits.watch_longest
         return shortest + (longest - shortest) * self._dice()
 
-    def _words(self, tenant: str) -> str:
+    def _refusal_message(self, tenant: str) -> str:
         most = self._limits.watches
         if not tenant:
             return f"too many watches: this server serves at most {most} at once, please try again later"
@@ -132,8 +139,8 @@ class Watches:
         )
 
     def _revoke(self, tenant: str) -> None:
-        """Ends the newest watch of a tenant as if its time were up, so that its client may come back, and takes its place in the
-        count at once."""
+        """Ends the newest watch of a tenant as if its timeout had ended, so that its client may reconnect, and frees its place in
+        the count at once."""
         ended = next(reversed(self._ends[tenant]))
         self._vacate(tenant, ended)
         if not ended.done():
@@ -149,7 +156,7 @@ class Watches:
 
     @contextmanager
     def seat(self, resource: str, tenant: str) -> Iterator[asyncio.Future[None]]:
-        """A future that is done when the server wants this watch to end."""
+        """Counts a watch while the body runs. Yields a future that resolves when the server wants the watch to end."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._closing:
             ended.set_result(None)
@@ -164,7 +171,7 @@ class Watches:
             gauge.dec()
 
     def end_all(self) -> None:
-        """Ends every watch as if its time were up, and begins no more."""
+        """Ends every watch as if its timeout had ended, and starts no more."""
         self._closing = True
         for mine in self._ends.values():
             for ended in mine:
@@ -172,8 +179,8 @@ class Watches:
                     ended.set_result(None)
 
 
-class WatchReply:
-    """One watch on its way to one client."""
+class WatchResponse:
+    """The response of one watch."""
 
     status = 200
 
@@ -211,25 +218,25 @@ class WatchReply:
             await exchange.end()
 
     async def _run(self, watch: RawWatch, ended: asyncio.Future[None], exchange: Exchange) -> bool:
-        """Pumps until something ends it; whether that was the client."""
+        """Sends events until something ends the watch. Returns whether the client disconnected."""
         async with asyncio.TaskGroup() as tasks:
-            pump = tasks.create_task(self._pump(watch, exchange.piece))
+            pump = tasks.create_task(self.pump(watch, exchange.piece))
             leaving = tasks.create_task(exchange.left())
             marker = tasks.create_task(self._mark(watch, exchange.piece)) if self._every is not None else None
             waited: set[asyncio.Future[None]] = {pump, leaving, ended}
             await asyncio.wait(waited, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
             gone = leaving.done()
-            # Asked for while the pump waits: only then is it known that nothing before it is missing.
+            # The bookmark must be made while the pump waits: only then is it certain that no event before it is missing.
             last = watch.bookmark() if marker and self._sent and not gone and not pump.done() else None
             for task in (pump, leaving, marker):
                 if task is not None:
                     task.cancel()
-        if last is not None:  # so that a watch of a quiet selection comes back where the world is, not where it began
+        if last is not None:  # so that a watch without events resumes from the current revision, not from its start
             await exchange.piece(b"".join(lines([last], self._shape)))
         return gone
 
-    async def _pump(self, watch: RawWatch, send: Send) -> None:
-        """This loop is where every event of every watcher passes."""
+    async def pump(self, watch: RawWatch, send: Send) -> None:
+        """The hot loop: every event of every watcher passes here."""
         next_events, shape, turn = watch.next, self._shape, self._watches.sending.turns.take
         try:
             if watch.first_size:
@@ -244,7 +251,7 @@ class WatchReply:
                 self._sent = True
                 events = await next_events()
                 self._sent = False
-                if shape is None and len(events) == 1:  # by far the most common: one change, as it is stored
+                if shape is None and len(events) == 1:  # by far the most common: one change, sent as stored
                     event = events[0]
                     if len(event.value) > LARGE:
                         await turn(self._tenant)
@@ -265,12 +272,12 @@ class WatchReply:
         assert self._every is not None
         while True:
             await asyncio.sleep(self._every)
-            if self._sent:  # a bookmark must never overtake an event in hand
+            if self._sent:  # a bookmark must never overtake an event that is not sent yet
                 await send(b"".join(lines([watch.bookmark()], self._shape)))
 
 
 def lines(events: list[RawEvent], shape: Shape | None) -> Iterator[bytes]:
-    """Events as lines, many to a chunk but none much longer than PIECE, or made of much more."""
+    """Events as lines, joined into chunks. No chunk, and no input of a chunk, is much longer than PIECE."""
     parts: list[bytes] = []
     size = 0
     for event in events:

@@ -1,4 +1,4 @@
-"""POST, PUT and PATCH of objects and of their status, and the POST that places a pod."""
+"""POST, PUT and PATCH of objects, their status and their scale, and the POST that binds a pod to a node."""
 
 from __future__ import annotations
 
@@ -11,91 +11,94 @@ import msgspec
 from sandpool.base.shares import Shares
 from sandpool.base.turns import BYTES
 from sandpool.controlplane.admission.admit import FieldValidation
-from sandpool.controlplane.admission.duplicates import duplicate_fields
-from sandpool.controlplane.apiserver.answer import Answer, Reply, encoded, warnings
 from sandpool.controlplane.apiserver.body import JSON_TYPES, Malformed, decode, decode_object, go_type, unrecognized
 from sandpool.controlplane.apiserver.call import Call
-from sandpool.controlplane.apiserver.handlers.weight import weigh
+from sandpool.controlplane.apiserver.fairness import wait_for_turn
+from sandpool.controlplane.apiserver.json_text import duplicate_fields
 from sandpool.controlplane.apiserver.limits import Limits
 from sandpool.controlplane.apiserver.negotiate import Form
 from sandpool.controlplane.apiserver.query import write_options
 from sandpool.controlplane.apiserver.render import one
+from sandpool.controlplane.apiserver.response import JsonResponse, Response, json_response, warnings
+from sandpool.controlplane.objects.document import name_in
+from sandpool.controlplane.objects.inline import hold
 from sandpool.controlplane.objects.objects import Objects
 from sandpool.controlplane.objects.options import WriteOptions, Written
-from sandpool.controlplane.objects.outright import name_in
 from sandpool.controlplane.objects.strategy import strategy_of
 from sandpool.kube.errors import BadRequest, Cause, Invalid, UnsupportedMedia
 from sandpool.model import binding
-from sandpool.model.kinds import CLAIMS
 from sandpool.model.patches import Patch, PatchType
 from sandpool.model.resource import Resource
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 _TYPES: Final = {kind.value: kind for kind in PatchType}
 PARKED: Final = 4
-"""One of so many requests in flight may be a claim that is kept waiting before it is taken in: the others are for whoever can be served."""
+"""At most one in this many requests in flight may be delayed before it is processed; the rest is for requests that can be served now."""
 APPLY: Final = frozenset({"application/apply-patch+yaml", "application/apply-patch+cbor"})
 
 _PLACED: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
 class Writes:
+    """Handlers of create, update, patch and bind."""
+
     def __init__(self, objects: Objects, limits: Limits, now: Callable[[], datetime]) -> None:
         self._objects = objects
         self._limits = limits
         self._now = now
         self._parked = Shares(limits.requests // PARKED)
 
-    async def create(self, call: Call) -> Reply:
+    async def create(self, call: Call) -> Response:
         form, options = call.form, write_options(call.params, "CreateOptions", call.user.tenant)
         resource = call.resource
         body, doubled = await self._object(call, resource, options)
         if options.tenant and (name := name_in(body)):
-            await weigh(self._objects, call, name)  # which may be taken, by an object of any size
+            await wait_for_turn(self._objects, call, name)  # the name may be taken by an object of any size
         namespace = call.namespace
-        if resource is CLAIMS:
-            await self._objects.outright.pause(namespace, body, options.tenant, self._parked)
-            # Nothing is awaited any more between this answer and its connection.
+        hook = self._objects.hooks.by_name.get((resource.group, resource.plural))
+        if hook is not None:
+            await hold(hook, resource, namespace, body, options.tenant, self._parked)
+            # After the create, nothing is awaited before the response is sent, so it leaves before the commit is published.
             options = msgspec.structs.replace(options, early=True)
         written = await self._objects.create(resource, namespace, body, options)
-        return self._reply(call, form, written, 201, doubled)
+        return self._response(call, form, written, 201, doubled)
 
-    async def update(self, call: Call) -> Reply:
+    async def update(self, call: Call) -> Response:
         form, options = call.form, write_options(call.params, "UpdateOptions", call.user.tenant)
         resource, info = call.resource, call.info
         body, doubled = await self._object(call, resource, options)
-        await weigh(self._objects, call)
+        await wait_for_turn(self._objects, call)
         written = await self._objects.update(resource, call.namespace, info.name, body, options, info.subresource)
-        return self._reply(call, form, written, 201 if written.created else 200, doubled)
+        return self._response(call, form, written, 201 if written.created else 200, doubled)
 
-    async def patch(self, call: Call) -> Reply:
+    async def patch(self, call: Call) -> Response:
         form, kind = call.form, patch_type(call.media, call.resource)
         options = write_options(call.params, "PatchOptions", call.user.tenant)
         body = await call.exchange.read(self._limits.body)
         info = call.info
-        await self._weighed(call, body)
+        await self._wait_to_patch(call, body)
         patch = decode_patch(kind, body, self._limits.depth)
         written = await self._objects.patch(call.resource, call.namespace, info.name, patch, options, info.subresource)
-        return self._reply(call, form, written, 201 if written.created else 200, ())
+        return self._response(call, form, written, 201 if written.created else 200, ())
 
-    async def _weighed(self, call: Call, body: bytes) -> None:
-        """What a short patch costs is known by what it is applied to, or not at all if it copies what it has copied."""
+    async def _wait_to_patch(self, call: Call, body: bytes) -> None:
+        """Waits for a turn. The cost of a short patch depends on its target; it is unknown if the patch copies repeatedly."""
         if call.user.tenant and (b'"copy"' in body or b'"move"' in body or b"\\" in body):
             await call.exchange.in_turn(BYTES)
         else:
-            await weigh(self._objects, call)
+            await wait_for_turn(self._objects, call)
 
-    async def bind(self, call: Call) -> Reply:
+    async def bind(self, call: Call) -> Response:
         options = write_options(call.params, "CreateOptions", call.user.tenant)
         raw = await call.exchange.read(self._limits.body)
         body = decode_object(raw, call.media, binding.KIND, self._limits.depth)
         await self._objects.bind(call.namespace, call.info.name, body, options)
-        return encoded(_PLACED, 201)
+        return json_response(_PLACED, 201)
 
     async def _object(
         self, call: Call, resource: Resource[Any], options: WriteOptions
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """The body, and warnings about fields that it has twice."""
+        """The body, and warnings about duplicate fields."""
         raw, media = await call.exchange.read(self._limits.body), call.media
         if call.info.subresource == "scale":
             return decode_object(raw, media, "Scale", self._limits.depth), ()
@@ -103,7 +106,7 @@ class Writes:
         check_kind(resource, call.route.custom, body, raw)
         if options.validation is FieldValidation.IGNORE or media not in JSON_TYPES:
             return body, ()
-        if _ENCODE(body) == raw:  # as most clients write it: nothing that was read can be missing in what it became
+        if _ENCODE(body) == raw:  # the usual encoding: there are no duplicate fields
             return body, ()
         twice = tuple(f'duplicate field "{path}"' for path in duplicate_fields(raw))
         if twice and options.validation is FieldValidation.STRICT:
@@ -113,16 +116,16 @@ class Writes:
             )
         return body, twice
 
-    def _reply(self, call: Call, form: Form, written: Written, status: int, more: tuple[str, ...]) -> Reply:
+    def _response(self, call: Call, form: Form, written: Written, status: int, more: tuple[str, ...]) -> Response:
         value = written.record.value
         if form is not Form.OBJECT or "pretty" in call.params:
             value = one(value, form, call.resource, call.params, self._now)
         said = (*more, *written.warnings)
-        return Answer(value, status, warnings(said)) if said else Answer(value, status)
+        return JsonResponse(value, status, warnings(said)) if said else JsonResponse(value, status)
 
 
 def check_kind(resource: Resource[Any], custom: bool, body: dict[str, Any], raw: bytes) -> None:
-    """Whether the body says that it is what the path says. Core kinds may leave it out, custom ones may not."""
+    """Checks that kind and apiVersion of the body are those of the path. Core kinds may leave them out, custom ones may not."""
     kind, version = body.get("kind"), body.get("apiVersion")
     if kind == resource.kind and version == resource.api_version:
         return

@@ -1,4 +1,4 @@
-"""The OpenAPI v3 description of what is served, made from the routes and the schemas of the model.
+"""The OpenAPI v3 description of what is served, built from the routes and the schemas of the model.
 
-What may live here: documents about the server, never behaviour of it.
+Only descriptions of the server belong here, never its behaviour.
 """

@@ -1,4 +1,7 @@
-"""Operations of one path: what may be sent, what may come back. Response codes are declared as they are answered."""
+"""The operations of one OpenAPI path: parameters, request bodies and the response codes that the server really returns.
+
+Parameters are inline in each operation, because kubectl looks for them there.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,54 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
 
-from sandpool.controlplane.apiserver.openapi import parameters
 from sandpool.controlplane.objects.strategy import strategy_of
 from sandpool.model.patches import PatchType
 from sandpool.model.resource import Resource
 from sandpool.model.schemas import definition_name
 
 Json = dict[str, Any]
+
+
+def _query(name: str, description: str, kind: str = "string", **more: Any) -> Json:
+    return {"name": name, "in": "query", "description": description, "schema": {"type": kind, **more}}
+
+
+def _path(name: str, description: str) -> Json:
+    return {"name": name, "in": "path", "required": True, "description": description, "schema": {"type": "string"}}
+
+
+NAMESPACE = _path("namespace", "The namespace of the object.")
+NAME = _path("name", "The name of the object.")
+
+PRETTY = _query("pretty", "Whether the answer is indented.", "boolean")
+DRY_RUN = _query("dryRun", "All: decide everything and store nothing.", enum=["All"])
+FIELD_MANAGER = _query("fieldManager", "Who makes this change.", maxLength=128)
+FIELD_VALIDATION = _query(
+    "fieldValidation", "What happens to unknown and duplicate fields.", enum=["Ignore", "Strict", "Warn"]
+)
+_GRACE = _query("gracePeriodSeconds", "How long the object may take to go.", "integer", format="int64")
+_ORPHAN = _query("orphanDependents", "Deprecated: use propagationPolicy.", "boolean")
+_PROPAGATION = _query(
+    "propagationPolicy", "What becomes of the dependents.", enum=["Background", "Foreground", "Orphan"]
+)
+_LABELS = _query("labelSelector", "Only objects with such labels.")
+_FIELDS = _query("fieldSelector", "Only objects with such fields.")
+
+READ = (PRETTY,)
+LIST = (
+    PRETTY,
+    _LABELS,
+    _FIELDS,
+    _query("limit", "The most objects in one answer.", "integer", format="int64"),
+    _query("continue", "The token of the next page, from the answer before."),
+)
+"""Supported but not listed: resourceVersion (a future one gets 504), and parameters of watches, whose responses are streams that
+the same operation cannot describe."""
+WRITE = (PRETTY, DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION)
+DELETE = (PRETTY, DRY_RUN, _GRACE, _ORPHAN, _PROPAGATION)
+DELETE_COLLECTION = (PRETTY, DRY_RUN, _LABELS, _FIELDS, LIST[3], LIST[4], _GRACE, _ORPHAN, _PROPAGATION)
+
+
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 STATUS = f"{META}.Status"
 DELETE_OPTIONS = f"{META}.DeleteOptions"
@@ -68,7 +112,7 @@ class Operations:
                 "post",
                 "create",
                 description=f"create a {resource.kind}",
-                parameters=list(parameters.WRITE),
+                parameters=list(WRITE),
                 requestBody=_body(self.object),
                 responses=responses({201: self.object}, _WRITE),
             ),
@@ -78,7 +122,7 @@ class Operations:
                 "deletecollection",
                 "deleteCollection",
                 description=f"delete collection of {resource.kind}",
-                parameters=list(parameters.DELETE_COLLECTION),
+                parameters=list(DELETE_COLLECTION),
                 requestBody=_body(ref(DELETE_OPTIONS), required=False),
                 responses=responses({200: self.list}, (*_WRITE, 410)),
             )
@@ -90,7 +134,7 @@ class Operations:
             verb,
             suffix,
             description=f"list objects of kind {self.resource.kind}",
-            parameters=list(parameters.LIST),
+            parameters=list(LIST),
             responses=responses({200: self.list}, _LIST),
         )
 
@@ -102,7 +146,7 @@ class Operations:
                 "delete",
                 "delete",
                 description=f"delete a {kind}",
-                parameters=list(parameters.DELETE),
+                parameters=list(DELETE),
                 requestBody=_body(ref(DELETE_OPTIONS), required=False),
                 responses=responses({200: gone}, _WRITE),
             )
@@ -111,7 +155,7 @@ class Operations:
     def part(
         self, suffix: str, schema: Json, gvk: Json | None = None, verbs: tuple[str, ...] = ("get", "update", "patch")
     ) -> Json:
-        """Reading and replacing an object, or a part of it that has a path of its own."""
+        """The operations to read and replace an object, or a subresource such as its status."""
         what = (
             f"{suffix.lower()} of the specified {self.resource.kind}"
             if suffix
@@ -124,7 +168,7 @@ class Operations:
                 suffix,
                 gvk,
                 description=f"read {what}",
-                parameters=list(parameters.READ),
+                parameters=list(READ),
                 responses=responses({200: schema}, _READ),
             ),
             "put": self.operation(
@@ -133,7 +177,7 @@ class Operations:
                 suffix,
                 gvk,
                 description=f"replace {what}",
-                parameters=list(parameters.WRITE),
+                parameters=list(WRITE),
                 requestBody=_body(schema),
                 responses=responses({200: schema, 201: schema}, _WRITE),
             ),
@@ -143,7 +187,7 @@ class Operations:
                 suffix,
                 gvk,
                 description=f"partially update {what}",
-                parameters=list(parameters.WRITE),
+                parameters=list(WRITE),
                 requestBody=_patch_body(self.resource, suffix),
                 responses=responses({200: schema}, _WRITE),
             ),
@@ -154,10 +198,10 @@ class Operations:
     def action(
         self, suffix: str, method: str, request: Json | None, good: dict[int, Json], gvk: Json | None = None
     ) -> Json:
-        """Something that is done to an object rather than stored in it."""
+        """A subresource that acts on an object and is not stored in it, such as an eviction."""
         more: Json = {"requestBody": _body(request)} if request is not None else {}
         bad = (*_WRITE, 501) if not good else _WRITE
-        query = list(parameters.WRITE[1:]) if request is not None else []
+        query = list(WRITE[1:]) if request is not None else []
         verb = {"get": "connectGet", "post": "connectPost"}[method] if not good else "create"
         action = "connect" if not good else "post"
         return self.operation(

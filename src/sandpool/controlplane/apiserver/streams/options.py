@@ -1,4 +1,4 @@
-"""Options of a pod's streams, read off the query of a request. Bad values are refused in Kubernetes' words. Pure."""
+"""Options of exec, attach, logs and port-forward, parsed from the query. Bad values are refused with Kubernetes' messages. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sandpool.model import times
 
 @dataclass(frozen=True, slots=True)
 class CommandOptions:
-    """Of exec and attach."""
+    """Options of exec and attach."""
 
     container: str = ""
     argv: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ def command_options(params: Params, raw: bytes, *, needs_command: bool) -> Comma
         container=params.get("container", ""),
         argv=tuple(every(raw, "command")) if needs_command else (),
         stdin=truth(params, "stdin"),
-        # A terminal has one output. Attach shows both unless told otherwise, as on a cluster.
+        # A terminal has no separate stderr. By default attach shows both outputs, as in Kubernetes.
         stdout=truth(params, "stdout") or (not needs_command and "stdout" not in params),
         stderr=(truth(params, "stderr") or (not needs_command and "stderr" not in params)) and not tty,
         tty=tty,
@@ -52,6 +52,8 @@ def every(raw: bytes, name: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
+    """Options of a log."""
+
     container: str = ""
     follow: bool = False
     previous: bool = False
@@ -70,13 +72,13 @@ def log_options(params: Params, pod: str, now: datetime) -> LogOptions:
     if limit is not None and limit < 1:
         causes.append(_wrong("limitBytes", limit, "must be greater than 0"))
     if seconds is not None and moment is not None:
-        words = "Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified"
-        causes.append(Cause("FieldValueForbidden", words, ""))
+        message = "Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified"
+        causes.append(Cause("FieldValueForbidden", message, ""))
     elif seconds is not None and seconds < 1:
         causes.append(_wrong("sinceSeconds", seconds, "must be greater than 0"))
     if params.get("stream", "All") != "All":
-        words = f'Unsupported value: "{params["stream"]}": supported values: "All"'
-        causes.append(Cause("FieldValueNotSupported", words, "stream"))
+        message = f'Unsupported value: "{params["stream"]}": supported values: "All"'
+        causes.append(Cause("FieldValueNotSupported", message, "stream"))
     _refuse(causes, pod)
     if seconds is not None:
         moment = _ago(now, seconds)
@@ -106,7 +108,7 @@ def _ago(now: datetime, seconds: int) -> datetime | None:
     try:
         return now - timedelta(seconds=seconds)
     except OverflowError:
-        return None  # longer ago than there is time: everything
+        return None  # before the first possible date: everything
 
 
 def _wrong(field: str, value: int, why: str) -> Cause:
@@ -116,17 +118,17 @@ def _wrong(field: str, value: int, why: str) -> Cause:
 def _refuse(causes: list[Cause], pod: str) -> None:
     if not causes:
         return
-    words = ", ".join(f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes)
-    words = f"[{words}]" if len(causes) > 1 else words
+    message = ", ".join(f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes)
+    message = f"[{message}]" if len(causes) > 1 else message
     raise Invalid(
-        f'PodLogOptions "{pod}" is invalid: {words}',
+        f'PodLogOptions "{pod}" is invalid: {message}',
         causes=tuple(causes),
         details={"name": pod, "kind": "PodLogOptions"},
     )
 
 
 def ports(raw: bytes, most: int) -> tuple[int, ...]:
-    """Of a port-forward over channels: the ports that it names, in the order of its channels."""
+    """The ports of a port-forward over WebSocket channels, in the order of the channels."""
     found = []
     for text in every(raw, "ports"):
         for word in text.split(","):

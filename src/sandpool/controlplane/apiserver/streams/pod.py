@@ -1,7 +1,4 @@
-"""A pod as its streams see it: who it is, what its containers are called and how they are. Pure.
-
-Refusals are Kubernetes' in words and codes where it has them.
-"""
+"""The fields of a pod that its streams need: identity, containers and their states. Errors use Kubernetes' messages and codes. Pure."""
 
 from __future__ import annotations
 
@@ -56,7 +53,7 @@ class _Status(Model, frozen=True):
     container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class PodView(Model, frozen=True):
+class StreamedPod(Model, frozen=True):
     metadata: Metadata = Metadata()
     spec: _Spec = _Spec()
     status: _Status = _Status()
@@ -70,15 +67,15 @@ class PodView(Model, frozen=True):
         return next((status for status in every if status.name == container), None)
 
 
-_DECODER: Final = msgspec.json.Decoder(PodView)
+_DECODER: Final = msgspec.json.Decoder(StreamedPod)
 
 
-def view(pod: bytes) -> PodView:
+def view(pod: bytes) -> StreamedPod:
     return _DECODER.decode(pod)
 
 
-def container_of(pod: PodView, asked: str) -> str:
-    """The container that a request means: the one it names, else the pod's default, else its only one."""
+def container_of(pod: StreamedPod, asked: str) -> str:
+    """The container of a request: the one it names, else the pod's default container, else its only one."""
     names = [container.name for container in pod.spec.containers]
     init = [container.name for container in pod.spec.init_containers]
     if asked:
@@ -90,21 +87,21 @@ def container_of(pod: PodView, asked: str) -> str:
         return chosen
     if len(names) == 1:
         return names[0]
-    words = f"a container name must be specified for pod {pod.name}"
+    message = f"a container name must be specified for pod {pod.name}"
     if names:
-        words += f", choose one of: [{' '.join(names)}]"
+        message += f", choose one of: [{' '.join(names)}]"
     if init:
-        words += f" or one of the init containers: [{' '.join(init)}]"
-    raise BadRequest(words)
+        message += f" or one of the init containers: [{' '.join(init)}]"
+    raise BadRequest(message)
 
 
-def check_assigned(pod: PodView) -> None:
+def check_assigned(pod: StreamedPod) -> None:
     if not pod.spec.node_name:
         raise BadRequest(f"pod {pod.name} does not have a host assigned")
 
 
-def check_running(pod: PodView, container: str, what: str) -> None:
-    """That a container runs, for `what` needs it to."""
+def check_running(pod: StreamedPod, container: str, what: str) -> None:
+    """Checks that a container runs; `what` is the operation that needs it."""
     check_assigned(pod)
     check_alive(pod, what)
     status = pod.status_of(container)
@@ -112,7 +109,7 @@ def check_running(pod: PodView, container: str, what: str) -> None:
         raise BadRequest(f'cannot {what} container "{container}" in pod "{pod.name}": {_why(status)}')
 
 
-def check_alive(pod: PodView, what: str) -> None:
+def check_alive(pod: StreamedPod, what: str) -> None:
     if pod.status.phase in _OVER:
         raise BadRequest(f"cannot {what} a container in a completed pod; current phase is {pod.status.phase}")
 
@@ -124,8 +121,8 @@ def _why(status: ContainerStatus | None) -> str:
     return f"it is waiting to start: {reason or 'ContainerCreating'}"
 
 
-def check_logged(pod: PodView, container: str, *, previous: bool) -> None:
-    """That there is, or was, a run whose output can be shown."""
+def check_logged(pod: StreamedPod, container: str, *, previous: bool) -> None:
+    """Checks that the container has run, so that there is a log."""
     check_assigned(pod)
     what = f'container "{container}" in pod "{pod.name}"'
     status = pod.status_of(container)

@@ -1,32 +1,31 @@
-"""`Runtime.serve` for pods that really run: what is asked of a pod is checked, then handed to whoever streams it.
+"""Serves logs, exec, attach and port-forward of pods: checks the request, then upgrades the connection and streams.
 
-Everything that can be wrong with a request is answered as a Status before its connection is upgraded; what goes wrong afterwards
-is told in the words of the protocol that was chosen.
+All errors of a request are returned as a Status before its connection is upgraded; later errors are sent according to the chosen protocol.
+
+A log is sent as it comes, no faster than the client reads, until either side ends it. The first piece shows whether a log can be read, so
+the server waits a moment for it before the response begins.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, Generic
+from typing import Any, Final
 
 from sandpool.base import open_files as descriptors
 from sandpool.base.errors import NodeError
 from sandpool.base.shares import Shares
-from sandpool.controlplane.apiserver.answer import Reply
 from sandpool.controlplane.apiserver.call import Call
-from sandpool.controlplane.apiserver.exchange import Exchange, Upgrade
-from sandpool.controlplane.apiserver.streams import status
-from sandpool.controlplane.apiserver.streams.channel_line import ChannelLine
-from sandpool.controlplane.apiserver.streams.forward import Forward
-from sandpool.controlplane.apiserver.streams.forward_channels import ChannelForward
-from sandpool.controlplane.apiserver.streams.limits import StreamLimits
-from sandpool.controlplane.apiserver.streams.logs import LogReply
+from sandpool.controlplane.apiserver.exchange import Exchange, Upgrade, lines_of
+from sandpool.controlplane.apiserver.limits import StreamLimits
+from sandpool.controlplane.apiserver.response import Response, error_response
+from sandpool.controlplane.apiserver.streams import remote_command
 from sandpool.controlplane.apiserver.streams.options import CommandOptions, command_options, log_options, ports
 from sandpool.controlplane.apiserver.streams.pipe import Pipe
 from sandpool.controlplane.apiserver.streams.pod import (
-    PodView,
+    StreamedPod,
     check_alive,
     check_assigned,
     check_logged,
@@ -34,9 +33,14 @@ from sandpool.controlplane.apiserver.streams.pod import (
     container_of,
     view,
 )
-from sandpool.controlplane.apiserver.streams.port import C, MakeCommand, Node, Streams
-from sandpool.controlplane.apiserver.streams.remote import Line, Remote, serve_command
-from sandpool.controlplane.apiserver.streams.spdy_line import SpdyLine
+from sandpool.controlplane.apiserver.streams.port_forward import SpdyPortForward, WebSocketPortForward
+from sandpool.controlplane.apiserver.streams.remote_command import (
+    CommandConnection,
+    RemoteStreams,
+    SpdyCommand,
+    WebSocketCommand,
+    serve_command,
+)
 from sandpool.controlplane.apiserver.streams.upgrade import (
     COMMAND_SOCKETS,
     COMMAND_STREAMS,
@@ -44,45 +48,47 @@ from sandpool.controlplane.apiserver.streams.upgrade import (
     FORWARD_SOCKETS,
     TUNNEL,
     Channels,
-    Wanted,
-    wanted,
+    UpgradeChoice,
+    negotiate_upgrade,
 )
-from sandpool.controlplane.apiserver.streams.websocket.connection import Tunnel, WebSocket
-from sandpool.kube.errors import BadRequest, TooManyRequests, Unavailable
+from sandpool.controlplane.apiserver.streams.websocket_channels import Tunnel, WebSocket
+from sandpool.kube.errors import ApiError, BadRequest, InternalError, NotFound, TooManyRequests, Unavailable
 from sandpool.model.metadata import Uid
+from sandpool.model.pod_streams import Command, StreamingRuntime, Streams
+from sandpool.telemetry.log import logger
 
 Serve = Callable[[Pipe], Awaitable[None]]
 OLDEST = Channels(1)
-"""What a client speaks that names no protocol."""
+"""The protocol of a client that names none."""
+log = logger(__name__)
+_LINES: Final = lines_of([(b"content-type", b"text/plain"), (b"cache-control", b"no-cache, private")])
 
 
-class PodStreams(Generic[C]):
-    """`node` is the backend, `command` its type of a command, `now` the wall clock."""
+class PodStreams:
+    """Serves exec, attach, port-forward and logs from `node`. `now` is the wall clock."""
 
     def __init__(
         self,
-        node: Node[C],
-        command: MakeCommand[C],
+        node: StreamingRuntime,
         now: Callable[[], datetime],
         limits: StreamLimits = StreamLimits(),
     ) -> None:
         self._node = node
-        self._command = command
         self._now = now
         self._limits = limits
         self.shares = Shares(limits.connections)
 
-    async def serve(self, call: Call, pod: bytes) -> Reply:
+    async def serve(self, call: Call, pod: bytes) -> Response:
         tenant = call.user.tenant
         if not self.shares.fits(tenant):
-            raise TooManyRequests(_words(self.shares, tenant), retry_after=1)
-        if descriptors.few_left():  # the last open files are not for streams
-            raise Unavailable(descriptors.told(), retry_after=5)
+            raise TooManyRequests(_message(self.shares, tenant), retry_after=1)
+        if descriptors.few_left():  # the last file descriptors are reserved for other work
+            raise Unavailable(descriptors.limit_message(), retry_after=5)
         asked = view(pod)
-        reply = self._log(call, asked) if call.info.subresource == "log" else self._upgraded(call, asked)
-        return _Counted(self.shares, tenant, reply)
+        response = self._log(call, asked) if call.info.subresource == "log" else self._upgraded(call, asked)
+        return _Counted(self.shares, tenant, response)
 
-    def _log(self, call: Call, pod: PodView) -> Reply:
+    def _log(self, call: Call, pod: StreamedPod) -> Response:
         options = log_options(call.params, pod.name, self._now())
         container = container_of(pod, options.container)
         check_logged(pod, container, previous=options.previous)
@@ -96,22 +102,22 @@ class PodStreams(Generic[C]):
             timestamps=options.timestamps,
             limit=options.limit,
         )
-        return LogReply(pieces, self._limits.first_line)
+        return LogResponse(pieces, self._limits.first_line)
 
-    def _upgraded(self, call: Call, pod: PodView) -> Reply:
+    def _upgraded(self, call: Call, pod: StreamedPod) -> Response:
         what = call.info.subresource
         headers, raw = call.exchange.headers, call.exchange.query
         if what == "portforward":
             check_assigned(pod)
             check_alive(pod, "forward to")
-            asked = wanted(headers, FORWARD_SOCKETS, (FORWARD,))
+            asked = negotiate_upgrade(headers, FORWARD_SOCKETS, (FORWARD,))
             over_channels = asked.websocket and asked.protocol != TUNNEL
             serve = self._forward(pod, asked, ports(raw, self._limits.ports) if over_channels else ())
         else:
             options = command_options(call.params, raw, needs_command=what == "exec")
             container = container_of(pod, options.container)
             check_running(pod, container, "exec into" if what == "exec" else "attach to")
-            asked = wanted(headers, COMMAND_SOCKETS, COMMAND_STREAMS)
+            asked = negotiate_upgrade(headers, COMMAND_SOCKETS, COMMAND_STREAMS)
             serve = self._command_on(asked, options, self._run(what, pod.metadata.uid, container, options), what)
         upgrade = call.exchange.upgrade
         if upgrade is None:
@@ -124,60 +130,66 @@ class PodStreams(Generic[C]):
         async def run(streams: Streams) -> Mapping[str, Any]:
             if what == "attach":
                 await self._node.attach(uid, container, streams)
-                return status.SUCCESS  # that the container ended is no failure of the attachment
-            command = self._command(options.argv, tty=options.tty)
+                return remote_command.SUCCESS  # the end of the container is not a failure of attach
+            command = Command(options.argv, tty=options.tty)
             try:
                 ended = await self._node.exec(uid, container, command, streams)
             except NodeError as error:
                 raise NodeError(error.reason, f"error executing command in container: {error.message}") from error
-            return status.of_exit(ended.code)
+            return remote_command.exit_status(ended.code)
 
         return run
 
     def _command_on(
-        self, asked: Wanted, options: CommandOptions, run: Callable[[Streams], Awaitable[Mapping[str, Any]]], what: str
+        self,
+        asked: UpgradeChoice,
+        options: CommandOptions,
+        run: Callable[[Streams], Awaitable[Mapping[str, Any]]],
+        what: str,
     ) -> Serve:
         limits = self._limits
 
         async def serve(pipe: Pipe) -> None:
-            line: Line
+            connection: CommandConnection
             if asked.websocket:
                 channels = COMMAND_SOCKETS.get(asked.protocol, OLDEST)
-                line = ChannelLine(WebSocket(pipe), channels, options, limits)
+                connection = WebSocketCommand(WebSocket(pipe), channels, options, limits)
             else:
-                line = SpdyLine(pipe, COMMAND_STREAMS.get(asked.protocol, OLDEST.version), options, limits)
-            await serve_command(line, pipe, limits, Remote(line, options, lasting=what == "attach"), run)
+                connection = SpdyCommand(pipe, COMMAND_STREAMS.get(asked.protocol, OLDEST.version), options, limits)
+            await serve_command(
+                connection, pipe, limits, RemoteStreams(connection, options, lasting=what == "attach"), run
+            )
 
         return serve
 
-    def _forward(self, pod: PodView, asked: Wanted, numbers: tuple[int, ...]) -> Serve:
+    def _forward(self, pod: StreamedPod, asked: UpgradeChoice, numbers: tuple[int, ...]) -> Serve:
         limits = self._limits
 
         async def dial(port: int) -> socket.socket:
             try:
                 return await self._node.dial(pod.metadata.uid, port)
             except NodeError as error:
-                words = f"error forwarding port {port} to pod {pod.name}, uid {pod.metadata.uid}: {error.message}"
-                raise NodeError(error.reason, words) from error
+                message = f"error forwarding port {port} to pod {pod.name}, uid {pod.metadata.uid}: {error.message}"
+                raise NodeError(error.reason, message) from error
 
         async def serve(pipe: Pipe) -> None:
             if not asked.websocket:
-                await Forward(pipe, dial, limits).serve(pipe)
+                await SpdyPortForward(pipe, dial, limits).serve(pipe)
             elif asked.protocol == TUNNEL:
-                await Forward(Tunnel(WebSocket(pipe)), dial, limits).serve(pipe)
+                await SpdyPortForward(Tunnel(WebSocket(pipe)), dial, limits).serve(pipe)
             else:
                 channels = FORWARD_SOCKETS.get(asked.protocol) or Channels(4)
-                await ChannelForward(WebSocket(pipe), channels, numbers, dial, limits).serve(pipe)
+                await WebSocketPortForward(WebSocket(pipe), channels, numbers, dial, limits).serve(pipe)
 
         return serve
 
 
 class _Upgraded:
-    """Answers 101 and streams."""
+    """A response that upgrades the connection (101) and streams."""
 
     status = 101
 
-    def __init__(self, upgrade: Upgrade, asked: Wanted, serve: Serve, limits: StreamLimits) -> None:
+    def __init__(self, upgrade: Upgrade, asked: UpgradeChoice, serve: Serve, limits: StreamLimits) -> None:
         self._upgrade = upgrade
         self._asked = asked
         self._serve = serve
@@ -188,26 +200,79 @@ class _Upgraded:
 
 
 class _Counted:
-    """A reply that is counted for as long as it lasts."""
+    """A response that counts for its tenant as long as it lasts."""
 
-    def __init__(self, shares: Shares, tenant: str, reply: Reply) -> None:
+    def __init__(self, shares: Shares, tenant: str, response: Response) -> None:
         self._shares = shares
         self._tenant = tenant
-        self._reply = reply
-        self.status = reply.status
+        self._response = response
+        self.status = response.status
 
     async def deliver(self, exchange: Exchange) -> None:
         self._shares.take(self._tenant)
         try:
-            await self._reply.deliver(exchange)
+            await self._response.deliver(exchange)
         finally:
             self._shares.take(self._tenant, -1)
 
 
-def _words(shares: Shares, tenant: str) -> str:
+def _message(shares: Shares, tenant: str) -> str:
     if not tenant:
         return f"too many streams: this server serves at most {shares.total} at once, please try again later"
     return (
         f'too many streams: namespace "{tenant}" has {shares.holds(tenant)} and may have {shares.limit(tenant)} of the '
         f"{shares.total} that this server serves at once to all, please end some, or try again later"
     )
+
+
+class LogResponse:
+    """A log, streamed as it comes."""
+
+    status = 200
+
+    def __init__(self, pieces: AsyncIterator[bytes], wait: float) -> None:
+        self._pieces = pieces
+        self._wait = wait
+
+    async def deliver(self, exchange: Exchange) -> None:
+        exchange.allow_slow_reader()  # `kubectl logs | less` may take hours to read
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                first = tasks.create_task(self._first())
+                pump = tasks.create_task(self._pump(first, exchange))
+                leaving = tasks.create_task(exchange.left())
+                await asyncio.wait({pump, leaving}, return_when=asyncio.FIRST_COMPLETED)
+                for task in (first, pump, leaving):
+                    task.cancel()
+        finally:
+            if isinstance(self._pieces, AsyncGenerator):
+                await self._pieces.aclose()
+
+    async def _first(self) -> bytes | NodeError | None:
+        try:
+            return await anext(self._pieces, None)
+        except NodeError as error:
+            return error
+
+    async def _pump(self, first: asyncio.Task[bytes | NodeError | None], exchange: Exchange) -> None:
+        await asyncio.wait({first}, timeout=self._wait)
+        if first.done() and isinstance(error := first.result(), NodeError):
+            await error_response(_refusal(error)).deliver(exchange)
+            return
+        await exchange.start(self.status, _LINES)
+        piece = await first
+        try:
+            while piece is not None:
+                if isinstance(piece, NodeError):
+                    raise piece
+                await exchange.piece(piece)
+                piece = await anext(self._pieces, None)
+        except NodeError as error:
+            log.warning("a log could not be read on", reason=error.reason, message=error.message)
+        await exchange.end()
+
+
+def _refusal(error: NodeError) -> ApiError:
+    if error.reason == "NotFound":
+        return NotFound(error.message)
+    return BadRequest(error.message) if error.reason == "BadRequest" else InternalError(error.message)

@@ -1,4 +1,4 @@
-"""What a request wants its connection to become: WebSocket or SPDY/3.1, and which protocol above it. Pure."""
+"""Negotiates the upgrade of a connection: WebSocket or SPDY/3.1, and the subprotocol. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ FORWARD: Final = "portforward.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """How a WebSocket carries several streams: the first byte of a message says which. `version` counts as in the names:
-    from 4 on a status is JSON, from 5 on a stream can be closed."""
+    """The protocol that carries several streams over a WebSocket: the first byte of a message is the stream. `version` is that in
+    the protocol's name: since 4 a status is JSON, since 5 a stream can be closed."""
 
     version: int
     base64: bool = False
@@ -50,16 +50,16 @@ FORWARD_SOCKETS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class UpgradeChoice:
     """An upgrade that can be granted. `protocol` is empty if the client named none."""
 
     websocket: bool
     protocol: str
-    headers: Headers  # of the answer
+    headers: Headers  # of the response
 
 
-def wanted(headers: Headers, sockets: Iterable[str], streams: Iterable[str]) -> Wanted:
-    """The client's first choice among what is served. BadRequest if it wants no upgrade, or one that is not served."""
+def negotiate_upgrade(headers: Headers, sockets: Iterable[str], streams: Iterable[str]) -> UpgradeChoice:
+    """The client's first choice that is supported. Raises BadRequest if it requests no upgrade, or none that is supported."""
     kind = b", ".join(_values(headers, b"upgrade")).strip().lower()
     asks = any(word.strip() == b"upgrade" for word in b",".join(_values(headers, b"connection")).lower().split(b","))
     if not asks or not kind:
@@ -71,7 +71,7 @@ def wanted(headers: Headers, sockets: Iterable[str], streams: Iterable[str]) -> 
     raise BadRequest(f"unable to upgrade: this server upgrades to websocket and {SPDY}")
 
 
-def _websocket(headers: Headers, served: list[str]) -> Wanted:
+def _websocket(headers: Headers, served: list[str]) -> UpgradeChoice:
     key = b"".join(_values(headers, b"sec-websocket-key")).strip()
     if _values(headers, b"sec-websocket-version") != [b"13"]:
         raise UpgradeRequired("unable to upgrade: version 13 of the WebSocket protocol is served")
@@ -81,15 +81,15 @@ def _websocket(headers: Headers, served: list[str]) -> Wanted:
     chosen = _choose(_values(headers, b"sec-websocket-protocol"), served)
     if chosen:
         answer.append((b"sec-websocket-protocol", chosen.encode()))
-    return Wanted(True, chosen, answer)
+    return UpgradeChoice(True, chosen, answer)
 
 
-def _spdy(headers: Headers, served: list[str]) -> Wanted:
+def _spdy(headers: Headers, served: list[str]) -> UpgradeChoice:
     chosen = _choose(_values(headers, STREAM_PROTOCOL), served)
     answer = [(b"upgrade", SPDY.encode())]
     if chosen:
         answer.append((STREAM_PROTOCOL, chosen.encode()))
-    return Wanted(False, chosen, answer)
+    return UpgradeChoice(False, chosen, answer)
 
 
 def _choose(offered: list[bytes], served: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""A column: what it is called, and what its cell says of an object."""
+"""A column of a Table: its definition, and the value of its cell for an object."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from sandpool.controlplane.apiserver.tables.age import since
-from sandpool.controlplane.apiserver.tables.jsonpath import compile_path
+from sandpool.model.jsonpath import Path, parse_path
 from sandpool.model.resource import Column
+from sandpool.model.times import since
 
 Json = dict[str, Any]
 Cell = Callable[[Json, datetime], Any]
@@ -19,6 +19,8 @@ Cell = Callable[[Json, datetime], Any]
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
+    """One column of a Table."""
+
     name: str
     cell: Cell
     priority: int = 0
@@ -56,14 +58,14 @@ def plain(name: str, cell: Callable[[Json], Any], priority: int = 0) -> TableCol
 
 def printer_column(column: Column) -> TableColumn:
     """An additionalPrinterColumn of a CRD."""
-    find = compile_path(column.path)
+    find = parse_path(column.path)
     description = column.description or f"Custom resource definition column (in JSONPath format): {column.path}"
     return TableColumn(column.name, _cell(column.type, find), column.priority, column.type, "", description)
 
 
-def _cell(kind: str, find: Callable[[Any], list[Any]]) -> Cell:
+def _cell(kind: str, find: Path) -> Cell:
     def cell(item: Json, now: datetime) -> Any:
-        found = find(item)
+        found = [value for value in find(item, item) if value is not None]
         if not found:
             return None
         if kind == "date":

@@ -1,4 +1,4 @@
-"""Objects as a Table: columns by kind, rows by object, and how much of the object travels with its row."""
+"""Encodes objects as a Table: columns by kind, rows by object, and how much of each object is sent with its row."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def columns_of(resource: Resource[Any]) -> tuple[TableColumn, ...]:
 
 
 class Table:
-    """How one kind is shown. `include` is None, Metadata or Object."""
+    """The table of one kind. `include` is the parameter includeObject: None, Metadata or Object."""
 
     def __init__(self, columns: tuple[TableColumn, ...], include: str) -> None:
         self._columns = columns
@@ -46,7 +46,7 @@ class Table:
         return msgspec.json.encode({"cells": cells, "object": shown})
 
     def whole(self, values: list[bytes], now: datetime, definitions: bytes | None = None) -> bytes:
-        """A Table of these objects alone; its revision is that of the last one."""
+        """A whole Table of these objects; its resourceVersion is that of the last one."""
         revision = ""
         if values:
             revision = msgspec.json.decode(values[-1])["metadata"].get("resourceVersion", "")

@@ -1,38 +1,121 @@
-"""What namespaces with a ResourceQuota use now: counted from the newest state, at the moment in which each write is decided.
+"""Enforces ResourceQuotas: counts the usage of each namespace that has one, from the newest state, when each write is decided.
 
-Between the question whether an object fits and the write that creates it nobody else is decided, so two creates never both take
-the last place. A namespace without a quota has no ledger and costs nothing; without any quota the store calls nobody.
+No other write is decided between the check of an object and the write that creates it, so two creates never both take the last
+unit. A namespace without a quota has no ledger and costs nothing; without any quota the store calls no observer. Errors use Kubernetes' messages.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from sandpool.controlplane.objects import refusals
 from sandpool.controlplane.objects.change import Change
 from sandpool.controlplane.objects.document import Document, decode
 from sandpool.controlplane.objects.keys import parse_key, prefix_of
-from sandpool.controlplane.objects.quota.limits import Limits, beyond, excess, limits_of
-from sandpool.controlplane.objects.quota.usage import ZERO, Amounts, Usage, added, unspecified, usage_of
+from sandpool.controlplane.objects.quota.usage import ZERO, Amounts, Usage, added, names_used_by, unspecified, usage_of
 from sandpool.controlplane.store.log import Unit
 from sandpool.controlplane.store.port import Store
 from sandpool.controlplane.store.record import Record
 from sandpool.kube.errors import Forbidden
 from sandpool.model import codec, kinds
-from sandpool.model.core import ResourceQuotaSpec
+from sandpool.model.core import ResourceQuotaSpec, ScopeRequirement
 from sandpool.model.metadata import NO_REVISION, Revision
-from sandpool.model.quantities import Quantity
+from sandpool.model.quantities import Quantity, parse
 from sandpool.model.resource import Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A ResourceQuota with parsed quantities and scopes."""
+
+    name: str
+    hard: Mapping[str, Quantity] = field(default_factory=dict)
+    scopes: tuple[ScopeRequirement, ...] = ()
+
+    def names_for(self, resource: Resource[Any]) -> tuple[str, ...]:
+        """The resource names that objects of this kind use. A quota with scopes applies to pods only."""
+        if self.scopes and resource.plural != "pods":
+            return ()
+        return _names_for(tuple(self.hard), resource)
+
+    def covers(self, usage: Usage) -> bool:
+        return all(_in_scope(scope, usage) for scope in self.scopes)
+
+
+def limits_of(name: str, spec: ResourceQuotaSpec) -> Limits:
+    scopes = tuple(ScopeRequirement(scope, "Exists") for scope in spec.scopes)
+    hard = {resource: parse(amount) for resource, amount in spec.hard.items()}
+    return Limits(name, hard, (*scopes, *spec.scope_selector.match_expressions))
+
+
+def excess(limits: Limits, used: Mapping[str, Quantity], asked: Mapping[str, Quantity]) -> str:
+    """Why this increase exceeds the quota; empty if it does not. A change without an increase is never refused."""
+    more = {name: asked[name] for name in limits.hard if name in asked and asked[name].nanos > 0}
+    over = sorted(name for name, amount in more.items() if used.get(name, ZERO) + amount > limits.hard[name])
+    if not over:
+        return ""
+    parts = (
+        f"{label}: {','.join(f'{name}={amounts.get(name, ZERO)}' for name in over)}"
+        for label, amounts in (("requested", more), ("used", used), ("limited", limits.hard))
+    )
+    return f"exceeded quota: {limits.name}, {', '.join(parts)}"
+
+
+def beyond(usage: Usage, before: Usage | None) -> Amounts:
+    """By how much the object's usage increases."""
+    if before is None:
+        return dict(usage.amounts)
+    return {
+        name: amount - before.amounts.get(name, ZERO)
+        for name, amount in usage.amounts.items()
+        if amount > before.amounts.get(name, ZERO)
+    }
+
+
+@lru_cache(maxsize=4096)
+def _names_for(names: tuple[str, ...], resource: Resource[Any]) -> tuple[str, ...]:
+    return names_used_by(resource, names)
+
+
+def _in_scope(scope: ScopeRequirement, usage: Usage) -> bool:
+    match scope.scope_name:
+        case "Terminating":
+            return usage.pod and usage.terminating
+        case "NotTerminating":
+            return usage.pod and not usage.terminating
+        case "BestEffort":
+            return usage.pod and usage.best_effort
+        case "NotBestEffort":
+            return usage.pod and not usage.best_effort
+        case "PriorityClass":
+            return usage.pod and _class_selected(scope, usage.priority)
+        case _:
+            return False  # admission refuses such a quota
+
+
+def _class_selected(scope: ScopeRequirement, name: str) -> bool:
+    match scope.operator:
+        case "Exists":
+            return bool(name)
+        case "DoesNotExist":
+            return not name
+        case "In":
+            return name in scope.values
+        case _:  # NotIn
+            return name not in scope.values
+
 
 _QUOTAS = prefix_of(kinds.RESOURCE_QUOTAS)
 _MEASURED = (kinds.PODS, kinds.SERVICES, kinds.PERSISTENT_VOLUME_CLAIMS)
-"""Kinds of which an object's content says what it uses; of all others there is just one more or one less."""
+"""Kinds whose usage depends on the object's content. All others are only counted."""
 
 
 class Ledger:
-    """The quotas of one namespace and what is used of each."""
+    """The quotas of one namespace, and the usage of each."""
 
     def __init__(self, namespace: str, store: Store) -> None:
         self.namespace = namespace
@@ -47,7 +130,7 @@ class Ledger:
     def refusal(
         self, resource: Resource[Any], name: str, document: Document, before: Document | None = None
     ) -> Forbidden | None:
-        """Why this object may not be created, or not be changed so."""
+        """Why this object may not be created, or not be changed like that; None if it may."""
         concerned = [limits for limits in self._limits.values() if limits.names_for(resource)]
         if not concerned:
             return None
@@ -67,17 +150,18 @@ class Ledger:
         return None
 
     def change_refusal(self, resource: Resource[Any], change: Change, document: Document) -> Forbidden | None:
-        """Only what may use more than before is looked at: an object's status, or the rest of a kind that is just counted, may not."""
+        """Why this change exceeds a quota; None if it does not. Only changes that can increase usage are checked: a change of the
+        status, or of a kind that is only counted, cannot."""
         old = change.old.get("spec") or {}
         new = document.get("spec") or {}
         if change.subresource or resource not in _MEASURED or new is old:
             return None
         if resource == kinds.PODS and ("activeDeadlineSeconds" in new) == ("activeDeadlineSeconds" in old):
-            return None  # only another scope can make it use more
+            return None  # a pod's usage can only increase in another scope
         return self.refusal(resource, change.name, document, change.old)
 
     def statuses(self) -> Iterator[tuple[str, dict[str, dict[str, str]]]]:
-        """What the status of each quota should say."""
+        """The current status of each quota, by name."""
         self._settle()
         for name, limits in self._limits.items():
             used = self._used[name]
@@ -90,7 +174,7 @@ class Ledger:
             )
 
     def put(self, name: str, spec: ResourceQuotaSpec) -> bool:
-        """Whether that is something new."""
+        """Adds or replaces a quota. Returns whether its status has to change."""
         if self.specs.get(name) == spec:
             return False
         self.specs[name] = spec
@@ -104,7 +188,7 @@ class Ledger:
             self._used.pop(name, None)
 
     def observe(self, resource: Resource[Any], record: Record, *, deleted: bool) -> bool:
-        """Counts a write that was decided. Whether anything is used differently now."""
+        """Counts a write that was decided. Returns whether the usage changed."""
         self.revision = max(self.revision, record.revision)
         if self._stale or not any(limits.names_for(resource) for limits in self._limits.values()):
             return False
@@ -142,22 +226,22 @@ class Ledger:
 
 
 class Quotas:
-    """The ledgers of all namespaces that have a quota, kept as writes are decided."""
+    """The ledgers of all namespaces that have a quota, updated when writes are decided."""
 
     def __init__(self, store: Store) -> None:
         self.ledgers: dict[str, Ledger] = {}
-        self.changed = asyncio.Event()  # some namespace uses something else than its quotas may say
+        self.changed = asyncio.Event()  # the usage of some namespace may differ from its quota status
         self._dirty: dict[str, None] = {}
         self._store = store
         store.upset = self._begin_anew
         self._begin_anew()
 
     def expect(self) -> None:
-        """There is about to be a quota."""
+        """Call this before a quota is created: writes are observed from now on."""
         self._store.decided = self._decided
 
     def outdated(self) -> tuple[Ledger, ...]:
-        """The ledgers whose quotas do not say yet what is used; asked once."""
+        """The ledgers whose quota status is outdated; each is returned once."""
         names, self._dirty = tuple(self._dirty), {}
         self.changed.clear()
         return tuple(ledger for name in names if (ledger := self.ledgers.get(name)) is not None)
@@ -167,7 +251,7 @@ class Quotas:
         self.changed.set()
 
     def _begin_anew(self) -> None:
-        """Reads all quotas again: at the start, and when what is newest is no longer what was decided."""
+        """Reads all quotas again: at the start, and when decided writes failed or everything was replaced."""
         self.ledgers.clear()
         for record in self._store.newest_under(_QUOTAS):
             self._learn(record, deleted=False)
@@ -207,7 +291,7 @@ def _usage_of_record(resource: Resource[Any], record: Record) -> Usage:
 
 
 def _nothing_used(limits: Limits) -> Amounts:
-    """Zero of everything that is counted here; of what no served kind uses nothing is said."""
+    """Zero for every resource name that a served kind uses. Other names do not appear in the status."""
     return {name: ZERO for resource in kinds.ALL for name in limits.names_for(resource)}
 
 

@@ -1,7 +1,7 @@
-"""What one object uses of a ResourceQuota, as Kubernetes counts it. Pure.
+"""Computes what one object uses of a ResourceQuota, as Kubernetes counts it. Pure.
 
-Every object is one of its kind (`count/…`). Pods also use what their containers ask for, until they have ended; volume claims use
-storage; services use ports. A pod that is being deleted counts until it is gone: here a kubelet always ends it.
+Every object counts as one of its kind (`count/…`). Pods also use the requests and limits of their containers until they have ended;
+volume claims use storage; Services use ports. A pod that is being deleted counts until it is gone: here a kubelet always finishes it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandpool.controlplane.admission.kinds.quality import quality
+from sandpool.controlplane.admission.kinds.pod import quality
 from sandpool.model import kinds
 from sandpool.model.quantities import Quantity, QuantityError, parse
 from sandpool.model.resource import Resource
@@ -36,17 +36,17 @@ _CLAIMS = kinds.PERSISTENT_VOLUME_CLAIMS.plural
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an object uses, and what scopes ask about it."""
+    """What an object uses, and the properties that quota scopes select by."""
 
     amounts: Mapping[str, Quantity] = field(default_factory=dict)
     pod: bool = False
-    terminating: bool = False  # it has a deadline
+    terminating: bool = False  # it has activeDeadlineSeconds
     best_effort: bool = False
     priority: str = ""
 
 
 def names_used_by(resource: Resource[Any], names: Iterable[str]) -> tuple[str, ...]:
-    """Those of the names in a quota that objects of this kind use, in order."""
+    """The resource names in a quota that objects of this kind use, sorted."""
     if resource.group or not resource.namespaced:
         own = f"count/{resource.group_resource}" if resource.namespaced else ""
         return tuple(sorted(name for name in names if name == own))
@@ -85,7 +85,7 @@ def usage_of(resource: Resource[Any], document: Mapping[str, Any]) -> Usage:
 
 
 def unspecified(names: Iterable[str], pod: Mapping[str, Any]) -> str:
-    """What a quota of compute resources demands that each container says, and which ones do not; empty: all is said."""
+    """The message for containers that lack a request or limit which a quota on cpu or memory requires; empty if none does."""
     spec = pod.get("spec") or {}
     demanded = sorted(name for name in names if name in _POD and name.endswith(("cpu", "memory")))
     missing: dict[str, list[str]] = {}
@@ -129,9 +129,9 @@ def _compute(requests: Mapping[str, Quantity], limits: Mapping[str, Quantity]) -
 
 
 def _of_all_containers(spec: Mapping[str, Any]) -> tuple[Amounts, Amounts]:
-    """Requests and limits of a whole pod: what its containers have together, an init container beside the sidecars before it, or what
-    the pod says itself, whichever is the most; then what running a pod costs by itself. (In Kubernetes what the pod says replaces the
-    rest. Here nothing holds the containers to it, so it cannot make them cost less.)"""
+    """Requests and limits of a whole pod: the largest of the sum of its containers, each init container plus the sidecars before it, and
+    pod-level resources; plus the pod's overhead. (In Kubernetes pod-level resources replace the sum. Here nothing enforces them, so they
+    cannot lower it.)"""
     own = _amounts(spec.get("resources"))
     overhead = _quantities(spec.get("overhead"))
     parts: list[Amounts] = []
@@ -175,7 +175,7 @@ def _quantity(amount: Any) -> Quantity:
     try:
         return parse(amount)
     except QuantityError:
-        return ZERO  # refused elsewhere
+        return ZERO  # admission refuses it
 
 
 def _larger(one: Amounts, other: Amounts) -> Amounts:

@@ -1,14 +1,17 @@
-"""From what a client asked for to the addresses that may be connected to. A name is looked up once, every address is judged,
-and only what was judged is ever connected to: what the name means a moment later makes no difference."""
+"""Resolves and checks where a proxied request may connect to.
+
+A name is looked up once, every address is checked, and the proxy connects only to checked addresses. So it does not matter if the name
+resolves to something else a moment later (DNS rebinding).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
-from sandpool.node.network.egress.lookups import Lookups
-from sandpool.node.network.egress.refusal import Refusal
-from sandpool.node.network.egress.request import Request
+from sandpool.node.network.egress.http1 import Refusal
+from sandpool.node.network.egress.messages import Request
+from sandpool.node.network.egress.outside import Lookups
 from sandpool.node.network.forbidden import Address, faces
 from sandpool.node.network.policy import ALLOWED, Rules, Verdict, port_verdict, verdict
 from sandpool.node.network.route import Route
@@ -22,11 +25,11 @@ _UNKNOWN = Verdict(
 )
 
 AskRoute = Callable[[Address], Route]
-"""What the kernel would do with a packet to the address. OSError if it cannot be asked."""
+"""Asks the kernel for the route to an address. OSError if that fails."""
 
 
 def judged(rules: Rules, address: Address, port: int, route: AskRoute) -> Verdict:
-    """The policy's verdict, unless it is an address of this machine, or one that is no single host."""
+    """The verdict of the policies. Addresses of this machine, broadcast and multicast are always refused."""
     found = verdict(rules, address, port)
     if not found.allowed:
         return found
@@ -40,7 +43,7 @@ def judged(rules: Rules, address: Address, port: int, route: AskRoute) -> Verdic
 
 
 async def destinations(request: Request, rules: Rules, lookups: Lookups, route: AskRoute) -> Sequence[Address]:
-    """At least one. Refusal if there is none that may be connected to."""
+    """The addresses to try, at least one. Refusal if none may be connected to."""
     opened = port_verdict(rules, request.port)
     if not opened.allowed:
         raise refused(request, opened)

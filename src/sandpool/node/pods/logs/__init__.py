@@ -1,5 +1,5 @@
-"""What containers write: kept in files, read back as text.
+"""Container logs: written to files, read back as text.
 
-What may live here: the format, the files and their rotation, and finding one's place in them. One record per line: time, stream,
-F for a whole line or P for a part of one, and the text. Blocking functions run in threads.
+What may live here: the format, the files and their rotation, and positions in them. A record is a line: time, stream, F for a full line
+or P for a part of one, and the text. Blocking functions run in threads.
 """

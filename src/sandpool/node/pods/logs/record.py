@@ -1,7 +1,7 @@
-"""The text format of the container runtime interface: `2026-01-02T03:04:05.678901000Z stdout F text`. Pure.
+"""The log format of the container runtime interface (CRI): `2026-01-02T03:04:05.678901000Z stdout F text`. Pure.
 
-Time and stream always have the same width, so that a record is read without looking for its parts. A line that is longer than
-LONGEST, or that has no end, is written in parts.
+Time and stream have fixed widths, so a record is read without searching for its parts. A line that is longer than LONGEST, or that does
+not end, is written in parts.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def stamp(moment: datetime) -> bytes:
 
 
 def encode(time: bytes, stream: int, data: bytes) -> tuple[bytes, bytes]:
-    """Records for all that is complete in `data`, and the rest, shorter than a longest line."""
+    """Records for the complete lines in `data`, and the rest, which is shorter than LONGEST."""
     full, part = (b"%s %s %s " % (time, STREAMS[stream], flag) for flag in (_FULL, _PART))
     lines = data.split(b"\n")
     rest = lines.pop()
     if len(rest) <= LONGEST and max(map(len, lines), default=0) <= LONGEST:
-        # Nearly always, and many times as fast for short lines: whoever serves others waits for the interpreter meanwhile.
+        # The usual case, and many times as fast for short lines: meanwhile this thread holds the interpreter lock.
         return (full + (b"\n" + full).join(lines) + b"\n" if lines else b""), rest
     made = []
     for line in lines:
@@ -45,7 +45,7 @@ def encode(time: bytes, stream: int, data: bytes) -> tuple[bytes, bytes]:
 
 
 def _last(length: int) -> int:
-    """Where the last piece of so long a line begins."""
+    """Where the last part of a line of this length begins."""
     return 0 if length <= LONGEST else (length - 1) // LONGEST * LONGEST
 
 
@@ -55,14 +55,14 @@ def unfinished(time: bytes, stream: int, rest: bytes) -> bytes:
 
 
 def decode(line: bytes) -> Record | None:
-    """A line of a file without its end; None for what is no record: a crash may have cut one."""
+    """Parses a line without its line end; None if it is not a record: a crash may have cut it."""
     if len(line) < HEAD or line[TIME : TIME + 1] != b" " or line[HEAD - 2 : HEAD - 1] not in (_FULL, _PART):
         return None
     return Record(line[:TIME], line[HEAD - 2 : HEAD - 1] == _FULL, line[HEAD:])
 
 
 def records(block: bytes) -> Iterator[Record]:
-    """Of a block of whole lines."""
+    """The records of a block of whole lines."""
     for line in block.split(b"\n"):
         record = decode(line)
         if record is not None:

@@ -1,7 +1,7 @@
-"""The runtime `gvisor`: every pod on a kernel of its own, run by runsc.
+"""The runtime `gvisor`: runsc gives every pod its own kernel.
 
-As root, each sandbox has a range of ids of its own and its root is nobody outside; as an ordinary user, a sandbox is that user
-and nobody else. Either way runsc sees nothing of the machine's files and network, and nothing outlives this process.
+As root, each sandbox has its own range of ids, and its root is an unprivileged user outside. As an ordinary user, every sandbox has only
+that user's id. Either way runsc sees nothing of the machine's files and network, and nothing outlives this process.
 """
 
 from __future__ import annotations
@@ -14,84 +14,89 @@ from pathlib import Path
 from sandpool.base.errors import NodeError
 from sandpool.node.backend import Probe
 from sandpool.node.runtimes.contract import Limits, SandboxPlan, without
-from sandpool.node.runtimes.gvisor import binary, probing
+from sandpool.node.runtimes.gvisor import probe
 from sandpool.node.runtimes.gvisor.sandbox import GvisorSandbox, Machine
-from sandpool.node.runtimes.namespaces.remembered import remembering
-from sandpool.node.runtimes.namespaces.runtime_host import PROBE, Nursery, groups_of_probe
-from sandpool.node.runtimes.namespaces.server import isolated
+from sandpool.node.runtimes.namespaces.fork_server import isolated_python
+from sandpool.node.runtimes.namespaces.probe import cached_probe
+from sandpool.node.runtimes.namespaces.runtime_host import PROBE, RuntimeHost, groups_of_probe
 
 VARIABLE = "SANDPOOL_RUNSC"
-ENTRY = isolated("from sandpool.node.runtimes.gvisor.forked.entry import main; main()")
+ENTRY = isolated_python("from sandpool.node.runtimes.gvisor.forked.shim import main; main()")
 
 
 def gvisor(installation: str) -> str:
-    """Its control groups and ids are not those of the runtime `namespaces`."""
+    """The installation name for this runtime, so that its control groups and ids differ from those of `namespaces`."""
     return f"gvisor-{installation}"
 
 
 class GvisorRuntime:
-    """`folder` is private state; `installation` a short name that no other installation on this machine has; `runsc` the
-    program, if it is not the one that SANDPOOL_RUNSC names or PATH has."""
+    """The runtime. `directory` is its private state. `installation` is a short name, unique on this machine. `runsc` is the program; by default
+    the one in SANDPOOL_RUNSC or on PATH."""
 
     def __init__(
-        self, folder: Path, *, installation: str, runsc: Path | None = None, io_rate: int | None = None
+        self, directory: Path, *, installation: str, runsc: Path | None = None, io_rate: int | None = None
     ) -> None:
         self._io_rate = io_rate
-        self._folder = folder
+        self._directory = directory
         self._installation = installation
         self._given = runsc or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
         self._probing = asyncio.Lock()
         ranged = os.geteuid() == 0
-        self._nursery: Nursery[GvisorSandbox] = Nursery(
-            folder, gvisor(installation), ENTRY, ranged=ranged, io_rate=io_rate
+        self.runtime_host: RuntimeHost[GvisorSandbox] = RuntimeHost(
+            directory, gvisor(installation), ENTRY, ranged=ranged, io_rate=io_rate
         )
-        self._machine = Machine(self._nursery.skeleton, self._nursery.cgroups, self._nursery.tenants, ranged)
-        self._runsc: binary.Runsc | None = None
+        self._machine = Machine(
+            self.runtime_host.skeleton, self.runtime_host.cgroups, self.runtime_host.tenants, ranged
+        )
+        self._runsc: probe.Runsc | None = None
 
     @property
     def name(self) -> str:
         return "gvisor"
 
     def unheld(self, limits: Limits) -> str:
-        missing = " and ".join(without(limits, self._nursery.cgroups.places))
+        missing = " and ".join(without(limits, self.runtime_host.cgroups.places))
         held = f"Limits of {missing} are not held: this user may not write control groups." if missing else ""
-        return " ".join(note for note in (held, self._nursery.unheld_io()) if note)
+        return " ".join(note for note in (held, self.runtime_host.unheld_io()) if note)
 
     async def open(self) -> None:
-        self._runsc = await binary.ask(self._given)
-        async with self._probing:  # of a process that died while it probed
-            await asyncio.to_thread(groups_of_probe(gvisor(self._installation), self._folder).sweep)
-        await self._nursery.open()
+        self._runsc = await probe.ask_version(self._given)
+        async with self._probing:  # removes what a process left that died while it probed
+            await asyncio.to_thread(groups_of_probe(gvisor(self._installation), self._directory).sweep)
+        await self.runtime_host.open()
 
     async def close(self) -> None:
-        await self._nursery.close()
+        await self.runtime_host.close()
 
     async def probe(self) -> Probe:
         try:
-            program = binary.find(self._given)
+            program = probe.find_runsc(self._given)
             facts = {
                 "runsc": f"{program} {program.stat().st_mtime_ns} {program.stat().st_size}",
                 "io": str(self._io_rate),
             }
         except (NodeError, OSError):
-            facts = {}  # the probe says what is wrong with it
+            facts = {}  # the probe will report what is wrong with it
         async with self._probing:
-            return await remembering(self._folder, facts, self._probe)
+            return await cached_probe(self._directory, facts, self._probe)
 
     async def _probe(self) -> Probe:
         own = GvisorRuntime(
-            self._folder / PROBE, installation=f"{self._installation}-{PROBE}", runsc=self._given, io_rate=self._io_rate
+            self._directory / PROBE,
+            installation=f"{self._installation}-{PROBE}",
+            runsc=self._given,
+            io_rate=self._io_rate,
         )
-        folder = self._folder / PROBE / "sandbox"
+        directory = self._directory / PROBE / "sandbox"
         try:
-            return await probing.probe(own, folder, lambda: frozenset(own._nursery.cgroups.places))
+            return await probe.probe(own, directory, lambda: frozenset(own.runtime_host.cgroups.places))
         finally:
-            await asyncio.to_thread(shutil.rmtree, self._folder / PROBE, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, self._directory / PROBE, ignore_errors=True)
 
     async def create(self, plan: SandboxPlan) -> GvisorSandbox:
         if self._runsc is None:
             raise NodeError("Gvisor", "the runtime is not open")
-        server = await self._nursery.living_server()
-        base = self._nursery.take_ids(plan.tenant)
+        server = await self.runtime_host.living_server()
+        base = self.runtime_host.take_ids(plan.tenant)
         runsc = self._runsc.path
-        return await self._nursery.admit(GvisorSandbox(plan, self._machine, runsc, server, base, self._nursery))
+        return await self.runtime_host.admit(GvisorSandbox(plan, self._machine, runsc, server, base, self.runtime_host))

@@ -1,5 +1,5 @@
-"""The default runtime: sandboxes made of Linux namespaces, with nothing but the standard library.
+"""The default runtime: sandboxes made of Linux namespaces, with only the standard library.
 
-What may live here: the main process's side of it. What becomes the sandboxes is in forked/, which imports nothing of
-sandpool outside itself, so that the process that everything is forked from is small and knows no secrets.
+What may live here: the main process's side of the runtime. Code that runs in forked processes is in forked/, which imports nothing of
+sandpool except itself and node/openat.py, so that the process from which everything is forked is small and holds no secrets.
 """

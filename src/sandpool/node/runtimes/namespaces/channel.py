@@ -1,12 +1,15 @@
-"""The main process's end of a worker's socket. Never waits for the other side, and believes nothing that comes from it.
+"""The main process's view of a forked process: its pidfd, and its end of the worker's socket.
 
-Messages are queued here while the socket is full. What is not a message ends the channel.
+A channel never waits for the peer and trusts nothing that it sends. Messages are queued while the socket is full. Invalid data closes the
+channel.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,16 +17,53 @@ from collections.abc import Callable, Sequence
 from sandpool.node.runtimes.namespaces.forked import frames
 from sandpool.node.runtimes.namespaces.forked.frames import Malformed, Message
 
+
+class ProcessHandle:
+    """Owns a pidfd. `gone` is done when the process has ended and, if it was pid 1, all processes of its namespace."""
+
+    def __init__(self, file: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._file = file
+        self.gone: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(file, self._ended)
+
+    def _ended(self) -> None:
+        self._loop.remove_reader(self._file)
+        os.close(self._file)
+        self._file = -1
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    @property
+    def pid(self) -> int | None:
+        """Its pid while it lives."""
+        if self._file < 0:
+            return None
+        with open(f"/proc/self/fdinfo/{self._file}") as file:
+            said = [line.split()[1] for line in file if line.startswith("Pid:")]
+        return int(said[0]) if said and int(said[0]) > 0 else None
+
+    def kill(self) -> None:
+        if self._file >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._file, signal.SIGKILL)
+
+    async def wait(self) -> None:
+        await asyncio.shield(self.gone)
+
+
 MOST_QUEUED = 1000
 
-Heard = Callable[[Message, list[int]], object]
+OnMessage = Callable[[Message, list[int]], object]
 
 
 class Channel:
-    def __init__(self, sock: socket.socket, heard: Heard, ended: Callable[[], object]) -> None:
-        """`heard` owns the files of each message; `ended` is called once, unless `close` comes first."""
+    """A socket to a worker, driven by the event loop."""
+
+    def __init__(self, sock: socket.socket, on_message: OnMessage, ended: Callable[[], object]) -> None:
+        """`on_message` owns the files of each message; `ended` is called once, unless `close` comes first."""
         self._sock = sock
-        self._heard = heard
+        self._on_message = on_message
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._queue: deque[tuple[bytes, list[int]]] = deque()
@@ -37,7 +77,7 @@ class Channel:
 
     @property
     def ended(self) -> bool:
-        """Whether the other side has hung up, also if that was not heard of yet."""
+        """Whether the other side has closed the socket, even if the event loop has not noticed yet."""
         if not self._open:
             return True
         try:
@@ -48,7 +88,7 @@ class Channel:
             return True
 
     def send(self, message: Message, files: Sequence[int] = ()) -> None:
-        """The files are copied; the caller still owns its own. Refused if the message is too long or the channel is ended."""
+        """Queues a message. Duplicates the files; the caller still owns its own. Refused if the message is too long or the channel has ended."""
         if not self._open:
             raise frames.Refused("Gone", "the process has ended")
         if len(self._queue) >= MOST_QUEUED:
@@ -89,10 +129,10 @@ class Channel:
         if received is None:
             self._end()
         else:
-            self._heard(*received)
+            self._on_message(*received)
 
     def drain(self) -> None:
-        """Hears at once all that has come; for when the other side is known to be gone."""
+        """Handles all received messages now. For use when the peer is known to be gone."""
         while self._open:
             try:
                 received = frames.receive(self._sock)
@@ -100,7 +140,7 @@ class Channel:
                 return
             if received is None:
                 return
-            self._heard(*received)
+            self._on_message(*received)
 
     def _end(self) -> None:
         if self._open:

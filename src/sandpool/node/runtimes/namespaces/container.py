@@ -1,4 +1,4 @@
-"""A running container, and the commands that were started in it, as the main process sees them."""
+"""The main process's view of a running container, and of the commands started in it."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ from dataclasses import dataclass
 from sandpool.base.errors import NodeError
 from sandpool.node.backend import Unsupported
 from sandpool.node.runtimes.contract import Ended, ExecPlan, Stdio
-from sandpool.node.runtimes.namespaces import orders
-from sandpool.node.runtimes.namespaces.channel import Channel
+from sandpool.node.runtimes.namespaces import spawn_requests
+from sandpool.node.runtimes.namespaces.channel import Channel, ProcessHandle
+from sandpool.node.runtimes.namespaces.fork_server import as_error, close_files, socket_pair
 from sandpool.node.runtimes.namespaces.forked import frames
-from sandpool.node.runtimes.namespaces.forked.frames import Message, Refused, words
+from sandpool.node.runtimes.namespaces.forked.frames import Message, Refused, error_text
 from sandpool.node.runtimes.namespaces.forked.init import MAIN
-from sandpool.node.runtimes.namespaces.handle import Handle
-from sandpool.node.runtimes.namespaces.server import as_error, close, pair
 
 PATIENCE = 60.0
-ANSWER = 10.0  # seconds for what a container's init does by itself
+ANSWER = 10.0  # seconds for a response of a container's init
 LOST = 137
 FULL = ": out of memory. Raise its memory limit, or delete pods of its namespace that hold memory of ended ones"
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Why a container is gone of whose end nothing was heard."""
+    """Why a container ended that did not report its exit."""
 
     message: str
-    with_all: bool = False  # and with it all others: it is not the container's doing
+    with_all: bool = False  # all containers ended with it: not the container's fault
 
 
 def as_ended(status: object, *, oom: bool = False) -> Ended:
-    """From what waitpid said inside; anything else is the end of somebody who cannot be believed."""
+    """Converts the wait status that init reports. Init is not trusted: an invalid status counts as a failure of the container."""
     if not isinstance(status, int) or not 0 <= status <= 0xFFFF:
         return Ended(LOST, 9, oom, "the container's init said nothing that makes sense")
     code = os.waitstatus_to_exitcode(status) if not os.WIFSTOPPED(status) else LOST
@@ -43,7 +42,7 @@ def as_ended(status: object, *, oom: bool = False) -> Ended:
 
 
 class Command:
-    """A command started by `exec`; also what the container's own command has in common with it."""
+    """A command started by `exec`; also the base class of the container's main command."""
 
     def __init__(self, number: int, ask: Callable[[Message], asyncio.Future[tuple[Message, list[int]]]]) -> None:
         self._number = number
@@ -61,19 +60,19 @@ class Command:
 
     async def signal(self, number: int) -> None:
         if not self._ended.done():
-            await self._tell({"do": "signal", "task": self._number, "signal": number})
+            await self._send({"do": "signal", "task": self._number, "signal": number})
 
     async def kill(self) -> None:
         if not self._ended.done():
-            await self._tell({"do": "kill", "task": self._number})
+            await self._send({"do": "kill", "task": self._number})
 
-    async def _tell(self, message: Message) -> None:
+    async def _send(self, message: Message) -> None:
         try:
             _, files = await self._ask(message)
-            close(files)
+            close_files(files)
         except NodeError:
             if not self._ended.done():
-                raise  # if it has: there was nobody to tell
+                raise  # it was started, but the caller is gone
 
     def finish(self, ended: Ended) -> None:
         if not self._ended.done():
@@ -81,76 +80,76 @@ class Command:
 
     def give_terminal(self, files: list[int]) -> None:
         self._terminal = files.pop(0) if files else None
-        close(files)
+        close_files(files)
 
 
 class NamespaceContainer(Command):
-    """`ooms` counts the processes that the container's memory limit has ended so far; `why` says what ended it if it did not
-    end by itself."""
+    """A container and its main command. `ooms` returns how many of its processes were OOM-killed so far; `why` returns what ended the container
+    if it did not end by itself."""
 
     def __init__(self, name: str, sock: socket.socket, ooms: Callable[[], int], why: Callable[[], Lost]) -> None:
         super().__init__(MAIN, self._request)
         self.name = name
         self.paused = False
-        self.terminals = 0  # that it may have
-        self.terminals_folder: int | None = None  # open; whoever waits for the end closes it
+        self.terminals = 0  # how many terminals it may have
+        self.terminals_directory: int | None = None  # an open file; the code that waits for the exit closes it
         self._why = why
         self._count_ooms = ooms
         self._ooms = ooms()
-        self._channel = Channel(sock, self._heard, self._lost)
-        self._handle: Handle | None = None
+        self._channel = Channel(sock, self._on_message, self._lost)
+        self._handle: ProcessHandle | None = None
         self._known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._started: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
         self._boxd: socket.socket | None = None
         self._connected = False
         self._status: object = None
-        self._answers: dict[int, asyncio.Future[tuple[Message, list[int]]]] = {}
+        self.answers: dict[int, asyncio.Future[tuple[Message, list[int]]]] = {}
         self._commands: dict[int, Command] = {}
         self._numbers = itertools.count(1)
 
-    async def begin(self, order: Message, files: Sequence[int]) -> None:
-        """Returns when the command runs; when it raises, nothing of it does."""
+    async def begin(self, request: Message, files: Sequence[int]) -> None:
+        """Returns when the command runs. If it raises, nothing is left running."""
         try:
-            self._send_order(order, files)
+            self.send_request(request, files)
             async with asyncio.timeout(PATIENCE):
                 given = await self._started
         except BaseException as error:
             self._started.cancel()
             await self.end()
-            if self.terminals_folder is not None:
-                os.close(self.terminals_folder)
+            if self.terminals_directory is not None:
+                os.close(self.terminals_directory)
             if isinstance(error, TimeoutError):
                 raise NodeError(
                     "CreateContainerError", f"container {self.name!r} did not start in {PATIENCE:.0f} s"
                 ) from None
             if isinstance(error, Refused | OSError):
-                raise NodeError("CreateContainerError", f"container {self.name!r}: {words(error)}") from error
+                raise NodeError("CreateContainerError", f"container {self.name!r}: {error_text(error)}") from error
             raise
         self.give_terminal(given)
 
-    def _send_order(self, order: Message, files: Sequence[int]) -> None:
-        """One that is to be served has, as its last file, a channel to the boxd that it gets ready."""
-        if not order.get("served"):
-            self._channel.send(order, files)
+    def send_request(self, request: Message, files: Sequence[int]) -> None:
+        """Sends the start request. A container that will be served also gets, as its last file, the channel of its prestarted boxd."""
+        if not request.get("served"):
+            self._channel.send(request, files)
             return
         self._boxd, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._boxd.setblocking(False)
         with its:
-            self._channel.send(order, [*files, its.fileno()])
+            self._channel.send(request, [*files, its.fileno()])
 
     @property
     def pid(self) -> int | None:
-        """Of its init, on the machine."""
+        """The pid of its init, as the machine sees it."""
         return self._handle.pid if self._handle is not None else None
 
-    def doom(self) -> None:
-        """Lets the kernel end it, without waiting for that."""
+    def kill_nowait(self) -> None:
+        """Sends SIGKILL without waiting for the end."""
         if self._handle is not None:
             self._handle.kill()
 
     async def end(self) -> None:
-        """At once, and all that is in it."""
-        await asyncio.shield(self._known)  # the fork-server says who it is, or that it never came to be
+        """Kills the container with everything in it, and waits for the end."""
+        await asyncio.shield(self._known)  # until the fork server sent the pidfd, or reported that the fork failed
         if self._handle is not None:
             self._handle.kill()
         await asyncio.shield(self._ended)
@@ -164,7 +163,9 @@ class NamespaceContainer(Command):
         command = Command(number, self._request)
         self._commands[number] = command
         try:
-            _, files = await self._request(orders.execute(plan, stdio, number), orders.files(stdio, tty=plan.tty))
+            _, files = await self._request(
+                spawn_requests.exec_request(plan, stdio, number), spawn_requests.stdio_files(stdio, tty=plan.tty)
+            )
         except asyncio.CancelledError:
             self._abandon(number)
             raise
@@ -175,7 +176,7 @@ class NamespaceContainer(Command):
         return command
 
     def _abandon(self, number: int) -> None:
-        """Nobody waits for it any more, but it may just have been started."""
+        """The caller is gone, but the command may just have been started: kill it."""
         try:
             self._request({"do": "kill", "task": number}).add_done_callback(_close_late)
         except NodeError:
@@ -183,11 +184,11 @@ class NamespaceContainer(Command):
 
     async def connect(self) -> socket.socket:
         self._awake()
-        ours, its = pair(socket.SOCK_STREAM)
+        ours, its = socket_pair(socket.SOCK_STREAM)
         ours.setblocking(False)
         with its:
             try:
-                if self._handed_to_boxd(its):
+                if self.handed_to_boxd(its):
                     return ours
                 _, files = await self._request({"do": "connect"}, [its.fileno()])
             except NodeError as error:
@@ -198,11 +199,11 @@ class NamespaceContainer(Command):
             except BaseException:
                 ours.close()
                 raise
-        close(files)
+        close_files(files)
         return ours
 
-    def _handed_to_boxd(self, its: socket.socket) -> bool:
-        """Straight to the boxd that was got ready, if it is still there; else the container's init starts another one."""
+    def handed_to_boxd(self, its: socket.socket) -> bool:
+        """Passes the connection to the prestarted boxd, if it is still there; else init starts another one."""
         self._connected = True
         if self._boxd is None:
             return False
@@ -212,15 +213,17 @@ class NamespaceContainer(Command):
         except (BrokenPipeError, ConnectionResetError):
             self._close_boxd()
             return False
-        except OSError as error:  # it lives, and without its channel it would end, and with it all that it has started
+        except (
+            OSError
+        ) as error:  # keep the channel: boxd is alive, and without it would exit with everything it has started
             why = "" if isinstance(error, BlockingIOError) else f" ({error.strerror})"
             text = f"boxd in container {self.name!r} takes no connections{why}; try again later"
             raise NodeError("Busy", text) from None
 
     @property
     def boxd_waits(self) -> bool:
-        """For its first connection: until then it is nobody's. One that never came to be, or that somebody inside has ended, does
-        not wait."""
+        """Whether boxd waits for its first connection. Until then it does not count as a process of the pod. One that never started, or
+        that was killed inside, does not wait."""
         return self._boxd is not None and not self._connected and _has_other_end(self._boxd)
 
     def _close_boxd(self) -> None:
@@ -238,13 +241,13 @@ class NamespaceContainer(Command):
         match found:
             case (int() | float() as seconds, int() as memory, int() as count):
                 return float(seconds), memory, count
-        raise NodeError("Failed", f"container {self.name!r} gave an answer that makes no sense")
+        raise NodeError("Failed", f"container {self.name!r} sent an invalid response")
 
     async def signal_all(self, number: int) -> None:
         await self._asked({"do": "all", "signal": number})
 
     async def _asked(self, message: Message) -> Message:
-        """What the init answers, which it does at once unless it is stopped or starved; nobody waits longer for that."""
+        """Sends a request to init and returns its response, which comes at once unless init is stopped or starved; then it times out."""
         try:
             async with asyncio.timeout(ANSWER):
                 said, files = await self._request(message)
@@ -253,7 +256,7 @@ class NamespaceContainer(Command):
                 f"container {self.name!r} gave no answer for {ANSWER:.0f} s; it may be stopped or out of processor time"
             )
             raise NodeError("Timeout", text) from None
-        close(files)
+        close_files(files)
         return said
 
     def _request(self, message: Message, files: Sequence[int] = ()) -> asyncio.Future[tuple[Message, list[int]]]:
@@ -263,37 +266,37 @@ class NamespaceContainer(Command):
             self._channel.send({**message, "id": number}, files)
         except (Refused, OSError) as error:
             raise NodeError(
-                "NotRunning", f"container {self.name!r} has ended or cannot be asked: {words(error)}"
+                "NotRunning", f"container {self.name!r} has ended or cannot be asked: {error_text(error)}"
             ) from error
-        self._answers[number] = answer
-        answer.add_done_callback(lambda done: self._answers.pop(number, None))  # also if nobody waits for it any more
+        self.answers[number] = answer
+        answer.add_done_callback(lambda done: self.answers.pop(number, None))  # also if the caller is gone
         return answer
 
-    def _heard(self, message: Message, files: list[int]) -> None:
+    def _on_message(self, message: Message, files: list[int]) -> None:
         match message:
             case {"handle": _} if self._handle is None and files:
-                self._handle = Handle(files.pop(0))
-                self._handle.gone.add_done_callback(lambda future: self._conclude())
+                self._handle = ProcessHandle(files.pop(0))
+                self._handle.gone.add_done_callback(lambda future: self.conclude())
                 self._known.set_result(None)
-            case {"terminals": _} if self.terminals_folder is None and files and not self._started.done():
-                self.terminals_folder = files.pop(0)
+            case {"terminals": _} if self.terminals_directory is None and files and not self._started.done():
+                self.terminals_directory = files.pop(0)
             case {"started": _} if not self._started.done():
                 self._started.set_result(files)
                 return
             case {"ended": int(number), "status": status}:
                 self._command_ended(number, status)
-            case {"id": int(number)} if number in self._answers:
-                self._answered(self._answers.pop(number), message, files)
+            case {"id": int(number)} if number in self.answers:
+                self._answered(self.answers.pop(number), message, files)
                 return
             case {"refused": _} if not self._started.done():
                 self._started.set_exception(as_error(message))
-        close(files)
+        close_files(files)
 
     def _answered(self, answer: asyncio.Future[tuple[Message, list[int]]], message: Message, files: list[int]) -> None:
         if answer.done():
-            close(files)
+            close_files(files)
         elif "refused" in message:
-            close(files)
+            close_files(files)
             answer.set_exception(as_error(message))
         else:
             answer.set_result((message, files))
@@ -305,14 +308,14 @@ class NamespaceContainer(Command):
             command.finish(as_ended(status, oom=self._count_ooms() > self._ooms))
 
     def _lost(self) -> None:
-        """Nothing more will be heard. It counts as ended when the kernel says so."""
+        """The channel is closed. The container counts as ended when the kernel says so (pidfd)."""
         if self._handle is None:
-            self._conclude()
+            self.conclude()
         else:
-            self._handle.kill()  # it may have talked nonsense, and may not go by itself
+            self._handle.kill()  # it may have broken the protocol, and may not exit by itself
 
-    def _conclude(self) -> None:
-        self._channel.drain()  # its last words may still be on the way
+    def conclude(self) -> None:
+        self._channel.drain()  # its last messages may still be queued
         self._channel.close()
         self._close_boxd()
         if not self._known.done():
@@ -330,11 +333,11 @@ class NamespaceContainer(Command):
                 )
             )
             self._started.exception()
-        for answer in self._answers.values():
+        for answer in self.answers.values():
             if not answer.done():
                 answer.set_exception(NodeError("NotRunning", f"container {self.name!r} has ended"))
                 answer.exception()
-        self._answers.clear()
+        self.answers.clear()
         for command in self._commands.values():
             command.finish(Ended(LOST, 9, oom, ended.message or "the container has ended", lost=ended.lost))
         self._commands.clear()
@@ -342,7 +345,7 @@ class NamespaceContainer(Command):
 
 
 def _has_other_end(channel: socket.socket) -> bool:
-    """Of a channel over which nothing ever comes."""
+    """Whether the peer of a channel, which never sends anything, is still open."""
     try:
         return bool(channel.recv(1, socket.MSG_PEEK))
     except BlockingIOError:
@@ -353,4 +356,4 @@ def _has_other_end(channel: socket.socket) -> bool:
 
 def _close_late(answer: asyncio.Future[tuple[Message, list[int]]]) -> None:
     if not answer.cancelled() and answer.exception() is None:
-        close(answer.result()[1])
+        close_files(answer.result()[1])

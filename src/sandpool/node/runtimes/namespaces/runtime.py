@@ -1,7 +1,7 @@
-"""The default runtime: every sandbox in namespaces of its own, forked from one small process.
+"""The default runtime: every sandbox has its own namespaces and is forked from one small process.
 
-As root, each sandbox has a range of ids of its own and its root is nobody outside. As an ordinary user, a sandbox is that
-user and nobody else. Either way nothing outlives this process.
+As root, each sandbox has its own range of ids, and its root is an unprivileged user outside. As an ordinary user, every sandbox has
+only that user's id. Either way nothing outlives this process.
 """
 
 from __future__ import annotations
@@ -14,36 +14,40 @@ from pathlib import Path
 
 from sandpool.node.backend import Probe
 from sandpool.node.runtimes.contract import Limits, SandboxPlan, without
-from sandpool.node.runtimes.namespaces import orders, probing
-from sandpool.node.runtimes.namespaces.forked import kernel, shares
-from sandpool.node.runtimes.namespaces.remembered import remembering
-from sandpool.node.runtimes.namespaces.runtime_host import PROBE, Nursery, groups_of_probe
+from sandpool.node.runtimes.namespaces import probe, spawn_requests
+from sandpool.node.runtimes.namespaces.fork_server import isolated_python
+from sandpool.node.runtimes.namespaces.forked import kernel, namespaces
+from sandpool.node.runtimes.namespaces.probe import cached_probe
+from sandpool.node.runtimes.namespaces.runtime_host import PROBE, RuntimeHost, groups_of_probe
 from sandpool.node.runtimes.namespaces.sandbox import Machine, NamespaceSandbox
-from sandpool.node.runtimes.namespaces.server import isolated
+from sandpool.node.runtimes.namespaces.socket_memory import SocketMemoryGuard
 
 
 class NamespacesRuntime:
-    """`folder` is private state; `installation` a short name that no other installation on this machine has; `entry` starts
-    the fork-server, with the number of its socket as the last argument. Not `whole`, sandboxes can run a shell and little else.
-    `io_rate`: bytes a second that each may read from, and write to, the disk of that folder."""
+    """The runtime. `directory` is its private state. `installation` is a short name, unique on this machine. `entry` is the command line of the
+    fork-server, to which the number of its socket is appended. Without `whole`, sandboxes can run a shell and little else. `io_rate` limits
+    each sandbox's reads from, and writes to, the disk of that directory, in bytes per second."""
 
     def __init__(
-        self, folder: Path, *, installation: str, entry: tuple[str, ...] | None = None, whole: bool = True,
+        self, directory: Path, *, installation: str, entry: tuple[str, ...] | None = None, whole: bool = True,
         io_rate: int | None = None,
     ) -> None:  # fmt: skip
-        self._folder = folder
+        self._directory = directory
         self._io_rate = io_rate
-        self._entry = entry or isolated()
+        self._entry = entry or isolated_python()
         self._installation = installation
         self._probing = asyncio.Lock()
         ranged = os.geteuid() == 0
-        self._nursery: Nursery[NamespaceSandbox] = Nursery(
-            folder, installation, self._entry, ranged=ranged, whole=whole, io_rate=io_rate
+        self.runtime_host: RuntimeHost[NamespaceSandbox] = RuntimeHost(
+            directory, installation, self._entry, ranged=ranged, whole=whole, io_rate=io_rate
+        )
+        self.socket_memory = SocketMemoryGuard(
+            lambda: self.runtime_host.cgroups.places, lambda: self.runtime_host.sandboxes
         )
         counts = counts_processes(platform.release())
-        quotas = {} if ranged else shares.of_one_sandbox(shares.of_this_user())
-        self._machine = Machine(
-            self._nursery.skeleton, self._nursery.cgroups, self._nursery.tenants, ranged, counts, quotas
+        quotas = {} if ranged else namespaces.sandbox_quotas(namespaces.user_quotas())
+        self.machine = Machine(
+            self.runtime_host.skeleton, self.runtime_host.cgroups, self.runtime_host.tenants, ranged, counts, quotas
         )
 
     @property
@@ -51,50 +55,54 @@ class NamespacesRuntime:
         return "namespaces"
 
     def unheld(self, limits: Limits) -> str:
-        missing = without(limits, self._nursery.cgroups.places)
+        missing = without(limits, self.runtime_host.cgroups.places)
         instead = " Memory is limited for each process by itself." if "memory" in missing else ""
         names = " and ".join(missing)
         held = f"Limits of {names} are not held: this user may not write control groups.{instead}" if missing else ""
-        return " ".join(note for note in (held, self._nursery.unheld_io()) if note)
+        return " ".join(note for note in (held, self.runtime_host.unheld_io()) if note)
 
     async def open(self) -> None:
-        async with self._probing:  # of a process that died while it probed
-            await asyncio.to_thread(groups_of_probe(self._installation, self._folder).sweep)
-        await self._nursery.open()
+        async with self._probing:  # removes what a process left that died while it probed
+            await asyncio.to_thread(groups_of_probe(self._installation, self._directory).sweep)
+        await self.runtime_host.open()
 
     async def close(self) -> None:
+        await self.socket_memory.close()
         try:
-            await self._nursery.close()
+            await self.runtime_host.close()
         finally:
-            await self._machine.terminals.close()
+            await self.machine.terminals.close()
 
     async def probe(self) -> Probe:
         async with self._probing:
-            return await remembering(self._folder, {"io": str(self._io_rate)}, self._probe)
+            return await cached_probe(self._directory, {"io": str(self._io_rate)}, self._probe)
 
     async def _probe(self) -> Probe:
         own = NamespacesRuntime(
-            self._folder / PROBE, installation=f"{self._installation}-{PROBE}", entry=self._entry, whole=False,
+            self._directory / PROBE, installation=f"{self._installation}-{PROBE}", entry=self._entry, whole=False,
             io_rate=self._io_rate,
         )  # fmt: skip
         try:
-            return await probing.probe(
+            return await probe.probe(
                 own,
-                self._folder / PROBE / "sandbox",
-                controllers=lambda: frozenset(own._nursery.cgroups.places),
+                self._directory / PROBE / "sandbox",
+                controllers=lambda: frozenset(own.runtime_host.cgroups.places),
                 landlock=kernel.landlock_abi() > 0,
             )
         finally:
-            await asyncio.to_thread(shutil.rmtree, self._folder / PROBE, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, self._directory / PROBE, ignore_errors=True)
 
     async def create(self, plan: SandboxPlan) -> NamespaceSandbox:
-        orders.check_name(plan.id)
-        server = await self._nursery.living_server()
-        base = self._nursery.take_ids(plan.tenant)
-        return await self._nursery.admit(NamespaceSandbox(plan, self._machine, server, base, self._nursery))
+        spawn_requests.check_name(plan.id)
+        server = await self.runtime_host.living_server()
+        base = self.runtime_host.take_ids(plan.tenant)
+        sandbox = NamespaceSandbox(plan, self.machine, server, base, self.runtime_host)
+        await self.runtime_host.admit(sandbox)
+        self.socket_memory.wake()
+        return sandbox
 
 
 def counts_processes(release: str) -> bool:
-    """Since Linux 5.14 a limit on processes counts those of one user namespace, not all of a person's."""
+    """Whether RLIMIT_NPROC counts the processes of one user namespace, as since Linux 5.14, and not all processes of the user."""
     numbers = release.split(".")[:2]
     return all(each.isdigit() for each in numbers) and tuple(int(each) for each in numbers) >= (5, 14)

@@ -1,37 +1,88 @@
-"""What every runtime on the fork-server has of this machine: the server itself, control groups, ranges of ids, and the sandboxes that
-live. Opened and closed as a whole: whatever goes wrong, nothing of it stays."""
+"""What all runtimes with a fork server have in common: the server itself, control groups, id ranges, and live sandboxes.
+
+It is opened and closed as a whole. After an error, nothing of it is left.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import zlib
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from sandpool.base import open_files as descriptors
 from sandpool.base.errors import NodeError
 from sandpool.node.runtimes.contract import Bandwidth, Limits
-from sandpool.node.runtimes.namespaces import disk_bandwidth, machine_numbers
-from sandpool.node.runtimes.namespaces.cgroups import Cgroups
-from sandpool.node.runtimes.namespaces.forked.cgroup_files import read
+from sandpool.node.runtimes.namespaces import cgroup_settings, sysctls
+from sandpool.node.runtimes.namespaces.cgroup_hierarchy import IO
+from sandpool.node.runtimes.namespaces.cgroup_manager import CgroupJournal, CgroupManager
+from sandpool.node.runtimes.namespaces.fork_server import ForkServer
+from sandpool.node.runtimes.namespaces.forked.cgroups import read
 from sandpool.node.runtimes.namespaces.forked.frames import Refused
-from sandpool.node.runtimes.namespaces.group_journal import GroupJournal
-from sandpool.node.runtimes.namespaces.hierarchies import IO
-from sandpool.node.runtimes.namespaces.host import make_skeleton
-from sandpool.node.runtimes.namespaces.server import ForkServer
-from sandpool.node.runtimes.namespaces.slots import Slots
+from sandpool.node.runtimes.namespaces.forked.owners import EACH, FIRST
+from sandpool.node.runtimes.namespaces.host_skeleton import make_skeleton
 from sandpool.node.runtimes.namespaces.tenant_groups import TenantGroups
 from sandpool.telemetry.log import logger
+
+RANGES = 4096
+
+
+@dataclass(slots=True)
+class IdRanges:
+    """Ranges of user ids for sandboxes, if the runtime is root. Two installations on one machine begin at different ranges.
+
+    Nothing else uses these ids: systemd lists them as unused, and they are far above those of people, daemons and other containers. The kernel
+    counts some resources by id (inotify instances, pages of pipes, files in flight), including what an ended sandbox has passed to other
+    processes, for as long as they hold it. So a range that a tenant has used goes to the same tenant again, as long as there are others.
+    """
+
+    installation: str
+    _taken: dict[int, str] = field(default_factory=dict)  # tenants that use a range now, by its first id
+    _released: dict[int, str] = field(default_factory=dict)  # tenants that used a range last, longest unused first
+    _released_by: dict[str, dict[int, None]] = field(default_factory=dict)  # the same, by tenant
+    _fresh: int = 0  # how many ranges were ever used
+
+    def take(self, tenant: str) -> int | None:
+        """Takes a range and returns its first id: one that the tenant had before, else one never used, else the one that is unused for the longest
+        time. None if all are in use."""
+        slot = self._choose(tenant)
+        if slot is None:
+            return None
+        self._taken[slot] = tenant
+        return FIRST + slot * EACH
+
+    def _choose(self, tenant: str) -> int | None:
+        if tenant not in self._released_by and self._fresh < RANGES:
+            self._fresh += 1
+            return (zlib.crc32(self.installation.encode()) + self._fresh - 1) % RANGES
+        slot = next(iter(self._released_by.get(tenant, self._released)), None)
+        if slot is not None:
+            last = self._released.pop(slot)
+            del self._released_by[last][slot]
+            if not self._released_by[last]:
+                del self._released_by[last]
+        return slot
+
+    def give_back(self, base: int) -> None:
+        slot = (base - FIRST) // EACH
+        tenant = self._taken.pop(slot, None)
+        if tenant is not None:
+            self._released[slot] = tenant
+            self._released_by.setdefault(tenant, {})[slot] = None
+
 
 log = logger(__name__)
 
 JOURNAL = "cgroups.json"
 PROBE = "probe"
-FOR_ALL = 0.9  # of the machine's memory and process numbers, at most, for all sandboxes together
+FOR_ALL = 0.9  # the part of the machine's memory and pids that all sandboxes together may use
 
 
-class Lodger(Protocol):
-    """A sandbox as the nursery knows it."""
+class HostedSandbox(Protocol):
+    """A sandbox as its runtime host knows it."""
 
     @property
     def base(self) -> int: ...
@@ -41,22 +92,22 @@ class Lodger(Protocol):
     async def destroy(self) -> None: ...
 
 
-S = TypeVar("S", bound=Lodger)
+S = TypeVar("S", bound=HostedSandbox)
 
 
-class Nursery(Generic[S]):
-    """`whole`: for any program; a probe needs a shell and no more of the machine's files, which are many."""
+class RuntimeHost(Generic[S]):
+    """The shared part of a runtime. With `whole`, the skeleton is enough for any program; a probe only needs a shell, and is faster with less."""
 
     def __init__(
-        self, folder: Path, installation: str, entry: tuple[str, ...], *, ranged: bool, whole: bool = True,
+        self, directory: Path, installation: str, entry: tuple[str, ...], *, ranged: bool, whole: bool = True,
         io_rate: int | None = None,
     ) -> None:  # fmt: skip
-        self._folder = folder
+        self._directory = directory
         self._whole = whole
-        self.skeleton = folder / "host"
-        self.cgroups = groups_of(installation, folder)
+        self.skeleton = directory / "host"
+        self.cgroups = groups_of(installation, directory)
         self.tenants = TenantGroups(self.cgroups)
-        self._slots = Slots(installation)
+        self._slots = IdRanges(installation)
         self._ranged = ranged
         self._entry = entry
         self._server: ForkServer | None = None
@@ -67,16 +118,16 @@ class Nursery(Generic[S]):
         self._disk = ""
 
     async def open(self) -> None:
-        """Begins to take away what an earlier process left and to lay out what sandboxes need. That may take a while, and only
-        the first sandbox waits for it: nothing of this process runs beside what is left of an earlier one."""
+        """Starts, in the background, to remove what an earlier process left and to prepare what sandboxes need. The first sandbox waits for that, so
+        that no sandbox of this process runs next to leftovers of an earlier one."""
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise self._unprepared(error) from error
         self._prepare()
 
     async def prepared(self) -> None:
-        """Returns when sandboxes can be made. NodeError if something is in the way; the next call tries again."""
+        """Waits until sandboxes can be created. NodeError if the preparation failed; the next call tries again."""
         task = self._preparing
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = self._prepare()
@@ -84,7 +135,7 @@ class Nursery(Generic[S]):
 
     def _prepare(self) -> asyncio.Task[None]:
         self._preparing = asyncio.create_task(self._lay_out())
-        self._preparing.add_done_callback(_told)
+        self._preparing.add_done_callback(_log_failure)
         return self._preparing
 
     async def _lay_out(self) -> None:
@@ -96,29 +147,31 @@ class Nursery(Generic[S]):
     def _lay_out_now(self) -> None:
         self._find_disk()
         if self._ranged:
-            machine_numbers.lift()
+            sysctls.raise_limits()
         self.cgroups.open(for_all_sandboxes())
         make_skeleton(self.skeleton, whole=self._whole)
 
     def _unprepared(self, error: OSError) -> NodeError:
-        return NodeError("Folder", f"cannot prepare {self._folder}: {error.strerror}")
+        return NodeError("Folder", f"cannot prepare {self._directory}: {error.strerror}")
 
     def _find_disk(self) -> None:
-        self._disk = disk_bandwidth.disk_of(self._folder)
+        self._disk = cgroup_settings.disk_of(self._directory)
         self.cgroups.io = Bandwidth(self._disk, self._io_rate) if self._disk and self._io_rate else None
-        self.cgroups.shares_io = disk_bandwidth.weighs(self._disk, read("/sys/fs/cgroup/io.cost.qos"))
+        self.cgroups.shares_io = cgroup_settings.shares_by_weight(self._disk, read("/sys/fs/cgroup/io.cost.qos"))
 
     def unheld_io(self) -> str:
         place = self.cgroups.places.get(IO)
-        return disk_bandwidth.note(self._io_rate, self._disk, place.version if place else None)
+        return cgroup_settings.io_note(self._io_rate, self._disk, place.version if place else None)
 
     async def close(self) -> None:
         if self._preparing is not None:
-            await asyncio.wait([self._preparing])  # a thread cannot be stopped, and what it makes must be taken away
+            await asyncio.wait(
+                [self._preparing]
+            )  # a thread cannot be cancelled, and what it creates must be removed below
             self._preparing = None
         ends = await asyncio.gather(*(each.destroy() for each in list(self._sandboxes)), return_exceptions=True)
         if self._server is not None:
-            await self._server.close()  # and with it all processes, whatever went wrong before
+            await self._server.close()  # ends all processes, too, whatever went wrong before
             self._server = None
         await self.tenants.close()
         try:
@@ -130,17 +183,17 @@ class Nursery(Generic[S]):
                 raise end
 
     def take_ids(self, tenant: str) -> int:
-        """The first id of a range that no other sandbox has; 0 where sandboxes have no ranges. Not every one that is begun has
-        opened all its files yet: so they are counted, and not only looked at."""
+        """The first id of a range that no other sandbox has; 0 if sandboxes have no ranges. Also checks the number of live sandboxes against the
+        limit of open files: counting open files would not do, because sandboxes that are starting have not opened theirs yet."""
         if len(self._sandboxes) >= descriptors.sandboxes_for(descriptors.allowed()):
-            raise NodeError("OutOfDescriptors", descriptors.told())
+            raise NodeError("OutOfDescriptors", descriptors.limit_message())
         base = self._slots.take(tenant) if self._ranged else 0
         if base is None:
             raise NodeError("TooManySandboxes", "all ranges of user ids are in use; end some sandboxes")
         return base
 
     async def admit(self, sandbox: S) -> S:
-        """Opens it; one that cannot be opened is taken away again."""
+        """Opens the sandbox; one that cannot be opened is removed again."""
         self._sandboxes.add(sandbox)
         try:
             await self.prepared()
@@ -150,6 +203,10 @@ class Nursery(Generic[S]):
             raise
         return sandbox
 
+    @property
+    def sandboxes(self) -> Collection[S]:
+        return tuple(self._sandboxes)
+
     def forget(self, sandbox: S) -> None:
         if sandbox not in self._sandboxes:
             return
@@ -158,7 +215,7 @@ class Nursery(Generic[S]):
             self._slots.give_back(sandbox.base)
 
     async def living_server(self) -> ForkServer:
-        """The fork-server; another one if it died."""
+        """The fork server; a new one if it died."""
         async with self._starting:
             if self._server is not None and not self._server.alive:
                 await self._server.close()
@@ -170,21 +227,21 @@ class Nursery(Generic[S]):
             return self._server
 
 
-def groups_of(installation: str, folder: Path) -> Cgroups:
-    return Cgroups(f"sandpool-{installation}", GroupJournal(folder / JOURNAL))
+def groups_of(installation: str, directory: Path) -> CgroupManager:
+    return CgroupManager(f"sandpool-{installation}", CgroupJournal(directory / JOURNAL))
 
 
-def groups_of_probe(installation: str, folder: Path) -> Cgroups:
-    """Those that a probe of the same runtime had, if it was killed before it took them away."""
-    return groups_of(f"{installation}-{PROBE}", folder / PROBE)
+def groups_of_probe(installation: str, directory: Path) -> CgroupManager:
+    """The control groups that a probe of the same runtime left, if it was killed."""
+    return groups_of(f"{installation}-{PROBE}", directory / PROBE)
 
 
-def _told(preparing: asyncio.Task[None]) -> None:
+def _log_failure(preparing: asyncio.Task[None]) -> None:
     if not preparing.cancelled() and (error := preparing.exception()) is not None:
-        log.warning("no sandbox can be made yet", error=str(error))
+        log.warning("sandboxes cannot be created yet", error=str(error))
 
 
 def for_all_sandboxes() -> Limits:
-    """Together they leave something to the machine and to the process that looks after them."""
+    """The limits of all sandboxes together. They leave a part to the machine and to this process."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return Limits(memory=int(memory * FOR_ALL), pids=int(machine_numbers.processes() * FOR_ALL))
+    return Limits(memory=int(memory * FOR_ALL), pids=int(sysctls.process_limit() * FOR_ALL))

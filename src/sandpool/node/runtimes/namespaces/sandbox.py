@@ -17,45 +17,51 @@ from sandpool.base import open_files as descriptors
 from sandpool.base.errors import NodeError
 from sandpool.node.backend import Stats
 from sandpool.node.runtimes.contract import ContainerPlan, Limits, Mount, SandboxPlan, Stdio, User
-from sandpool.node.runtimes.namespaces import freezing, orders
-from sandpool.node.runtimes.namespaces.cgroups import Cgroups, container_groups, sandbox_groups, shared_groups
+from sandpool.node.runtimes.namespaces import cgroup_hierarchy, spawn_requests
+from sandpool.node.runtimes.namespaces.cgroup_hierarchy import CgroupReader
+from sandpool.node.runtimes.namespaces.cgroup_manager import CgroupManager
+from sandpool.node.runtimes.namespaces.cgroup_settings import container_groups, sandbox_groups, shared_groups
 from sandpool.node.runtimes.namespaces.container import Lost, NamespaceContainer
+from sandpool.node.runtimes.namespaces.fork_server import (
+    ALL_LOST,
+    ForkServer,
+    close_files,
+    measure_directories,
+    with_descendants,
+)
 from sandpool.node.runtimes.namespaces.forked.frames import Message
-from sandpool.node.runtimes.namespaces.group_readings import Groups
-from sandpool.node.runtimes.namespaces.looking import descending, measured
-from sandpool.node.runtimes.namespaces.server import ALL_LOST, ForkServer, close
 from sandpool.node.runtimes.namespaces.tenant_groups import TenantGroups
 from sandpool.node.runtimes.namespaces.terminals import Terminals
 
 SOCKETS_AT_ONCE = 8
 
 
-class Around(Protocol):
-    """What a sandbox asks of its runtime."""
+class SandboxHost(Protocol):
+    """What a sandbox needs from its runtime host."""
 
     async def living_server(self) -> ForkServer: ...
 
     def forget(self, sandbox: NamespaceSandbox) -> None:
-        """Nothing of it is left."""
+        """Drops a sandbox of which nothing is left."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What all sandboxes of a runtime use. `ranged`: as root, each has ids of its own."""
+    """What all sandboxes of a runtime share. `ranged`: we are root, and each sandbox has its own range of ids."""
 
     skeleton: Path
-    cgroups: Cgroups
+    cgroups: CgroupManager
     tenants: TenantGroups
     ranged: bool
     count_processes: bool  # whether the kernel counts processes per user namespace
-    quotas: dict[str, int] = field(default_factory=dict)  # of one sandbox, of what its user has
+    quotas: dict[str, int] = field(default_factory=dict)  # quotas of one sandbox, when all run as one user
     terminals: Terminals = field(default_factory=Terminals)
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Open files: they are the sandbox, as far as the kernel is concerned."""
+    """Open files of the namespaces: as long as they are open, the kernel keeps the sandbox."""
 
     user: int
     net: int
@@ -68,9 +74,11 @@ class Shared:
 
 
 class NamespaceSandbox:
-    def __init__(self, plan: SandboxPlan, machine: Machine, server: ForkServer, base: int, around: Around) -> None:
+    """The namespaces, control groups and containers of one pod, from `open` to `destroy`."""
+
+    def __init__(self, plan: SandboxPlan, machine: Machine, server: ForkServer, base: int, host: SandboxHost) -> None:
         self.plan = plan
-        self._around = around
+        self._host = host
         self.base = base
         self._machine = machine
         self._server = server
@@ -86,6 +94,7 @@ class NamespaceSandbox:
         self._destroyed = False
         self._paused = False
         self._frozen = False
+        self._killed_for_memory = 0  # counts kills by Sandpool, not by the kernel
 
     @property
     def containers(self) -> list[NamespaceContainer]:
@@ -93,34 +102,34 @@ class NamespaceSandbox:
 
     async def open(self) -> None:
         ids = (0, self.base, 65536) if self._machine.ranged else (0, 0, 1)
-        limits = orders.with_defaults(self.plan.limits, self._machine.cgroups.io)
+        limits = spawn_requests.with_defaults(self.plan.limits, self._machine.cgroups.io)
         own, self._joined = shared_groups(self._groups.places, self.plan.id)
         made = [
             *self._machine.tenants.enter(self.plan.tenant, self.plan.id, limits.memory),
             *sandbox_groups(self._groups.places, self.plan.id, limits),
             *own,
         ]
-        files = await self._make(orders.share(self.plan, ids, made, self._machine.quotas))
+        files = await self._make(spawn_requests.share_request(self.plan, ids, made, self._machine.quotas))
         if len(files) != 5:
-            close(files)
-            raise NodeError("ForkServer", "a worker gave an answer that makes no sense")
+            close_files(files)
+            raise NodeError("ForkServer", "a worker sent an invalid response")
         self._shared = Shared(*files[:4])
         self._egress = socket.socket(fileno=files[4])
         self._egress.setblocking(False)
         self._machine.tenants.begin(self.plan.tenant)
 
-    async def _make(self, order: Message, files: Sequence[int] = ()) -> list[int]:
-        """Something that the containers share, counted for the sandbox."""
+    async def _make(self, request: Message, files: Sequence[int] = ()) -> list[int]:
+        """Has a worker create something that the containers share, charged to the sandbox."""
         try:
-            return await self._server.once(order | {"joined": self._joined}, files)
+            return await self._server.once(request | {"joined": self._joined}, files)
         except NodeError as error:
             if self._groups.ooms(self._joined):
-                words = f"the sandbox {self.plan.id} ran out of memory while it was made; raise its memory limit, or end others of its namespace"
-                raise NodeError(error.reason, words) from error
+                text = f"the sandbox {self.plan.id} ran out of memory while it was made; raise its memory limit, or end others of its namespace"
+                raise NodeError(error.reason, text) from error
             raise
 
     @property
-    def _groups(self) -> Groups:
+    def _groups(self) -> CgroupReader:
         return self._machine.cgroups.of(self.plan.tenant)
 
     def take_egress(self) -> socket.socket | None:
@@ -128,61 +137,80 @@ class NamespaceSandbox:
         return egress
 
     async def start(self, plan: ContainerPlan, stdio: Stdio) -> NamespaceContainer:
-        orders.check_name(plan.name)
-        self._living()
+        spawn_requests.check_name(plan.name)
+        self.living()
         await self._hold(plan)
         held = await self._machine.terminals.check(self.plan.tenant)
-        shared = self._living()  # again: it may have been destroyed meanwhile, and its files be others by now
+        shared = self.living()  # again: it may have been destroyed meanwhile, and its descriptors reused
         groups = self._groups
         own, joined = container_groups(
-            groups.places, self.plan.id, plan.name, orders.stricter(plan.limits, self.plan.limits)
+            groups.places, self.plan.id, plan.name, spawn_requests.stricter(plan.limits, self.plan.limits)
         )
-        order = orders.container(plan, stdio, self.plan, self._machine.skeleton, self._volumes) | {
+        request = spawn_requests.container(plan, stdio, self.plan, self._machine.skeleton, self._volumes) | {
             "base": self.base,
             "ranged": self._machine.ranged,
             "held": bool(self._held),
             "own_cgroups": own,
             "cgroups": joined,
-            "rlimits": orders.rlimits(
+            "rlimits": spawn_requests.rlimits(
                 plan.limits, self.plan.limits, frozenset(groups.places), count_processes=self._machine.count_processes,
-                most_files=orders.most_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0], ranged=self._machine.ranged),
+                most_files=spawn_requests.most_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0], ranged=self._machine.ranged),
             ),
         }  # fmt: skip
-        container = NamespaceContainer(plan.name, self._server.worker(), lambda: groups.ooms(joined), self._why_lost)
+        container = NamespaceContainer(
+            plan.name, self._server.worker(), lambda: groups.ooms(joined) + self._killed_for_memory, self._why_lost
+        )
         self._containers = [each for each in self._containers if not each.ended.done()]
-        order["terminals"] = container.terminals = orders.terminals((each.terminals for each in self._containers), held)
+        request["terminals"] = container.terminals = spawn_requests.terminal_quota(
+            (each.terminals for each in self._containers), held
+        )
         self._containers.append(container)
         try:
-            await container.begin(order, [*shared.files, *self._held, *orders.files(stdio, tty=plan.tty)])
+            await container.begin(
+                request, [*shared.files, *self._held, *spawn_requests.stdio_files(stdio, tty=plan.tty)]
+            )
         except BaseException:
             left: Message = {
                 "do": "remove",
                 "cgroups": [path for path, _ in own],
-                "folder": order["folder"],
+                "directory": request["directory"],
                 "itself": True,
             }
-            with contextlib.suppress(NodeError):  # `destroy` takes it away, too
+            with contextlib.suppress(NodeError):  # `destroy` removes it, too
                 await asyncio.shield(self._server.once(left))
             raise
         container.ended.add_done_callback(
-            lambda _: self._machine.terminals.ended(self.plan.tenant, container.terminals_folder, container.terminals)
+            lambda _: self._machine.terminals.ended(
+                self.plan.tenant, container.terminals_directory, container.terminals
+            )
         )
         return container
+
+    @property
+    def pids(self) -> Collection[int]:
+        """The init processes of its containers."""
+        return [pid for each in self._containers if not each.ended.done() and (pid := each.pid) is not None]
+
+    def kill_for_memory(self) -> None:
+        """Kills its containers as its memory limit would: their status says OOMKilled."""
+        self._killed_for_memory += 1
+        for each in self._containers:
+            each.kill_nowait()
 
     def _why_lost(self) -> Lost:
         if not self._server.alive:
             return Lost(ALL_LOST, with_all=True)
         return Lost("the container was ended from outside")
 
-    def _living(self, *, awake: bool = True) -> Shared:
+    def living(self, *, awake: bool = True) -> Shared:
         if self._shared is None or not self._server.alive:
-            raise NodeError("SandboxGone", f"the sandbox {self.plan.id} has ended; it must be made anew")
+            raise NodeError("SandboxGone", f"the sandbox {self.plan.id} has ended; it will be created again")
         if self._paused and awake:
             raise NodeError("Paused", f"the sandbox {self.plan.id} is paused; resume it first")
         return self._shared
 
     async def _hold(self, plan: ContainerPlan) -> None:
-        """Makes the volumes in memory that the container is the first to want."""
+        """Creates the memory volumes that this container is the first to use."""
         async with self._holding:
             wanted = {
                 each.volume: each for each in plan.mounts if each.source is None and each.volume not in self._volumes
@@ -194,11 +222,11 @@ class NamespaceSandbox:
                 {"name": named[volume], "size": each.size, "owner": self._owner(each)}
                 for volume, each in wanted.items()
             ]
-            order: Message = {"do": "volumes", "folder": str(self.plan.folder), "volumes": new}
-            held = await self._make(order, self._held)
+            request: Message = {"do": "volumes", "directory": str(self.plan.directory), "volumes": new}
+            held = await self._make(request, self._held)
             if self._shared is None:
-                close(held)  # destroyed meanwhile
-            self._living()
+                close_files(held)  # destroyed meanwhile
+            self.living()
             self._held += held
             self._volumes |= named
 
@@ -209,7 +237,7 @@ class NamespaceSandbox:
         return self.base + owner.uid, self.base + owner.gid
 
     async def dial(self, port: int) -> socket.socket:
-        """The sockets were made inside; connecting them needs nobody there."""
+        """Uses sockets that were created inside the sandbox's network namespace, so that connecting needs no process there."""
         if not self._sockets:
             await self._more_sockets()
         four, six = self._sockets.popleft()
@@ -229,9 +257,9 @@ class NamespaceSandbox:
         raise NodeError("ConnectionRefused", f"nobody listens on port {port} of the sandbox")
 
     async def _more_sockets(self) -> None:
-        shared = self._living(awake=False)
+        shared = self.living(awake=False)
         if descriptors.few_left():
-            raise NodeError("OutOfDescriptors", descriptors.told())
+            raise NodeError("OutOfDescriptors", descriptors.limit_message())
         files = await self._server.once({"do": "sockets", "count": SOCKETS_AT_ONCE}, [shared.net])
         made = [socket.socket(fileno=file) for file in files]
         for sock in made:
@@ -239,19 +267,19 @@ class NamespaceSandbox:
         if self._shared is None:  # destroyed meanwhile
             for sock in made:
                 sock.close()
-        self._living(awake=False)
+        self.living(awake=False)
         self._sockets.extend(zip(made[::2], made[1::2], strict=True))
 
     async def pause(self) -> None:
         if not self._paused:
-            self._living()
+            self.living()
             self._show_paused(paused=True)
-            if not await freezing.freeze(self._groups, self.plan.id):
+            if not await cgroup_hierarchy.freeze(self._groups, self.plan.id):
                 await self._signal_all(signal.SIGSTOP)
 
     async def resume(self) -> None:
         if self._paused:
-            if not self._frozen and not await freezing.thaw(self._groups, self.plan.id):
+            if not self._frozen and not await cgroup_hierarchy.thaw(self._groups, self.plan.id):
                 await self._signal_all(signal.SIGCONT)
             self._show_paused(paused=False)
 
@@ -267,23 +295,23 @@ class NamespaceSandbox:
 
     async def freeze(self) -> None:
         if self._shared is not None and not self._paused:
-            self._frozen = True  # also if it is not yet: who asks again hears whether it is by then
-            if not await freezing.freeze(self._groups, self.plan.id, freezing.MOMENT):
+            self._frozen = True  # also if it is not frozen yet: a repeated call returns once it is
+            if not await cgroup_hierarchy.freeze(self._groups, self.plan.id, cgroup_hierarchy.BRIEF_TIMEOUT):
                 await self._signal_all(signal.SIGSTOP)
 
     async def thaw(self) -> None:
         if self._frozen:
             self._frozen = False
-            if not self._paused and not await freezing.thaw(self._groups, self.plan.id):
+            if not self._paused and not await cgroup_hierarchy.thaw(self._groups, self.plan.id):
                 await self._signal_all(signal.SIGCONT)
 
-    async def measure(self, folders: Sequence[Path]) -> list[tuple[int, int]]:
-        """By a worker: as an ordinary user, only there are all files of a sandbox readable."""
-        return await measured(await self._around.living_server(), folders)
+    async def measure(self, directories: Sequence[Path]) -> list[tuple[int, int]]:
+        """Measures in a worker of the fork server: if we are an ordinary user, only a worker can read all files of a sandbox."""
+        return await measure_directories(await self._host.living_server(), directories)
 
     async def processes(self) -> Collection[int]:
         members = self._groups.members(self.plan.id)
-        return members if members is not None else descending(each.pid for each in self._containers)
+        return members if members is not None else with_descendants(each.pid for each in self._containers)
 
     async def stats(self) -> Stats:
         seconds, memory, count = self._groups.usage(self.plan.id)
@@ -294,21 +322,21 @@ class NamespaceSandbox:
             memory = sum(each[1] for each in used) if memory is None else memory
             count = sum(each[2] for each in used) if count is None else count + len(living)
         ours = (len(living) if "pids" in self._machine.cgroups.places else 0) + sum(each.boxd_waits for each in living)
-        return Stats(seconds, memory, max(len(living), count - ours))  # a boxd may still be on its way
+        return Stats(seconds, memory, max(len(living), count - ours))  # a boxd may be starting
 
     async def destroy(self) -> None:
-        """Repeated, it goes on where it failed."""
+        """Kills and removes everything. If it fails, another call continues where it stopped."""
         async with self._ending:
             if not self._destroyed:
                 await self._destroy()
                 self._destroyed = True
-                self._around.forget(self)
+                self._host.forget(self)
 
     async def _destroy(self) -> None:
         for each in self._containers:
-            each.doom()  # before they are thawed: one that was stopped because it wrote too much writes no more
+            each.kill_nowait()  # before thawing: a container that was frozen for writing too much must not continue
         with contextlib.suppress(NodeError):
-            await freezing.thaw(self._groups, self.plan.id)
+            await cgroup_hierarchy.thaw(self._groups, self.plan.id)
         await asyncio.gather(*(each.end() for each in self._containers))
         self._containers.clear()
         if self._egress is not None:
@@ -318,14 +346,14 @@ class NamespaceSandbox:
             for sock in pair:
                 sock.close()
         self._sockets.clear()
-        close(self._held)
+        close_files(self._held)
         self._held.clear()
         if self._shared is not None:
-            close(self._shared.files)
+            close_files(self._shared.files)
             self._shared = None
         made = sandbox_groups(self._groups.places, self.plan.id, Limits())
         paths = [path for path, _ in made]
-        order: Message = {"do": "remove", "cgroups": paths, "folder": str(self.plan.folder), "itself": False}
-        server = await self._around.living_server()  # another one, if the sandbox's own has died
-        await server.once(order, patience=None)
+        request: Message = {"do": "remove", "cgroups": paths, "directory": str(self.plan.directory), "itself": False}
+        server = await self._host.living_server()  # a new one, if the sandbox's own has died
+        await server.once(request, patience=None)
         self._machine.tenants.leave(self.plan.tenant, self.plan.id)

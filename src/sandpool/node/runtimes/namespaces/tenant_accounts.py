@@ -1,26 +1,32 @@
 """The memory limit of all sandboxes of one tenant, and when to apply it. Pure: time is an argument.
 
-What a removed control group still has in use stays charged to its parent. So the group of a tenant counts its live sandboxes and what ended
-ones left with others: open files, sockets and namespaces that they passed on. Its limit is the sum of the limits of the live ones plus some
-spare: what was left behind takes from the tenant that left it, and from nobody else.
+Memory that is still in use when a control group is removed stays charged to its parent. So a tenant's group counts its live sandboxes and what
+ended ones left in use: open files, sockets and namespaces that they passed to others. Its limit is the sum of the limits of the live sandboxes
+plus some spare. So leftovers reduce the memory of the tenant that left them, and of no other.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sandpool.node.runtimes.namespaces.cgroups import DEFAULT_SOCKET_BYTES, LEAST_SOCKET_BYTES, SOCKETS, socket_bytes
+from sandpool.base.backoff import doubled
+from sandpool.node.runtimes.namespaces.cgroup_settings import (
+    DEFAULT_SOCKET_BYTES,
+    LEAST_SOCKET_BYTES,
+    SOCKETS,
+    socket_bytes,
+)
 
 UNLIMITED = 1 << 62
 SPARE, SPARE_PART = 32 << 20, 8
-"""On top of the sum: 32 MiB for what the kernel itself charges to the group, and an eighth so that most starts need no write."""
+"""Added to the sum: 32 MiB for what the kernel itself charges to the group, and an eighth, so that most starts need no write."""
 MARGIN = 4 << 20  # by which usage may grow between a read and a write
 RECLAIM_STEP = 32 << 20
 
 INTERVAL, LONGEST = 1.0, 60.0  # seconds between attempts to lower a limit
 LINGER = 600.0
-"""Seconds that the group of a tenant without sandboxes stays: a tenant that deletes everything and starts again keeps its account."""
-REPORTED = 16 << 20  # leftover bytes from which on a warning is logged
+"""Seconds that a tenant's group stays without sandboxes, so that a tenant that deletes everything and starts again keeps its account."""
+REPORTED = 16 << 20  # leftover bytes above which a warning is logged
 MEASURE_INTERVAL = 10.0  # seconds
 NEGLIGIBLE = 256 << 10  # leftover bytes with which a group may be removed
 
@@ -40,8 +46,8 @@ class MemoryLimits:
 
 
 def writes(version: int, old: MemoryLimits, new: MemoryLimits) -> list[tuple[str, str, bool]]:
-    """The files to write, in an order that version 1 accepts: the limit with swap is never below the one without. The last part says
-    whether a failure matters."""
+    """The files to write, in an order that version 1 accepts: the limit with swap is never below the one without. The last element says whether a
+    failure matters."""
     found: list[tuple[str, str, bool]] = []
     if new.memory != old.memory:
         if version == 2:
@@ -62,13 +68,13 @@ def _text(version: int, number: int) -> str:
 
 
 def reclaim_step(target: MemoryLimits, used: MemoryLimits) -> int:
-    """Bytes of page cache to reclaim next: a small step, which is soon done. 0: no need."""
+    """Bytes of page cache to reclaim next, in small steps that are soon done. 0 if none are needed."""
     return min(RECLAIM_STEP, max(0, used.memory + MARGIN - target.memory))
 
 
 def lowered(applied: MemoryLimits, target: MemoryLimits, used: MemoryLimits) -> MemoryLimits:
-    """The lowest limit that can be applied without reclaim. If usage is above the target it leaves the live sandboxes some room, but it
-    is never above the limit that was applied: otherwise it would follow a growing usage."""
+    """The lowest limit that can be applied without reclaim. If usage is above the target, it leaves the live sandboxes some room, but it never
+    exceeds the currently applied limit: otherwise it would follow a growing usage."""
     memory = target.memory if used.memory + MARGIN <= target.memory else max(target.memory, used.memory + SPARE)
     return MemoryLimits(min(applied.memory, memory), min(applied.sockets, max(target.sockets, used.sockets)))
 
@@ -138,11 +144,11 @@ class Account:
         return self._idle_since is not None and now >= self._idle_since + self.linger
 
     def keep(self, now: float) -> None:
-        """The group is still charged for something. Removal is tried again after the same time."""
+        """Call if the group is still charged for something. Removal is tried again after the same time."""
         self._idle_since, self.due = now, now + max(INTERVAL, self.linger)
 
     def retry_later(self, now: float) -> None:
-        """After an unexpected error."""
+        """Call after an unexpected error."""
         self.due = now + LONGEST
 
     def should_measure(self, now: float) -> bool:
@@ -157,7 +163,7 @@ class Account:
         """Decides when to reconcile again; `leftover` is what ended sandboxes left in use, if it was measured. True: log a warning, once."""
         waits = [] if self.due is None else [self.due - now]  # a sandbox ended meanwhile
         if not self.applied.fits(self.target):
-            waits.append(min(LONGEST, INTERVAL * 2**self._tries))
+            waits.append(doubled(INTERVAL, self._tries, LONGEST))
             self._tries = min(self._tries + 1, 8)
         warn = False
         if leftover is None:

@@ -1,11 +1,11 @@
-"""Pseudo terminals of ended containers that others still have.
+"""Counts pseudo terminals of ended containers that other processes still hold.
 
-The machine has one number of them for all (`kernel.pty.max`). Each container has a bound of its own, which ends with it; a terminal that was
-passed on does not. So they are counted for the tenant.
+The machine has one limit for all terminals (`kernel.pty.max`). Each container has its own limit, which ends with it, but a terminal that was
+passed to another container does not. So such terminals are counted for the tenant.
 
-The folder of an ended container's terminals lists those whose master somebody has. If only the other end is left, it is not listed and
-still taken: how many are, is known by opening all others. That takes a few milliseconds, and is done only where so many are in use on
-the whole machine that what is not listed could matter.
+The devpts directory of an ended container lists terminals whose master is still open. If only the slave is open, the terminal is not listed
+but still allocated. To count those, we open all free ones. That takes a few milliseconds, and is done only if so many terminals are in use on
+the whole machine that unlisted ones could matter.
 """
 
 from __future__ import annotations
@@ -16,63 +16,63 @@ import os
 from pathlib import Path
 
 from sandpool.base.errors import NodeError
-from sandpool.node.runtimes.namespaces.machine_numbers import SETTINGS, read
-from sandpool.node.runtimes.namespaces.orders import TERMINALS
+from sandpool.node.runtimes.namespaces.spawn_requests import TERMINALS
+from sandpool.node.runtimes.namespaces.sysctls import SYSCTLS, read_sysctl
 
-PLENTY, PART = 1024, 4  # in use on the whole machine; never more than so much of what there is
+PLENTY, PART = 1024, 4  # "many" terminals on the machine: an absolute number, and a part (1/4) of the limit
 _MASTER = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Terminals:
-    """Has the open folders, by tenant, with how many their containers could have. `plenty`: with so many in use on the machine, each
-    folder is looked at."""
+    """The devpts directories of ended containers, by tenant, with the quota of each. If at least `plenty` terminals are in use on the machine, the
+    directory of every ended container is counted."""
 
-    def __init__(self, settings: Path = SETTINGS, plenty: int = PLENTY) -> None:
+    def __init__(self, settings: Path = SYSCTLS, plenty: int = PLENTY) -> None:
         self.plenty = plenty
         self._settings = settings / "kernel" / "pty"
-        self._left: dict[str, dict[int, int]] = {}
-        self._held: dict[int, int] = {}  # by folder, as last counted
+        self._lingering: dict[str, dict[int, int]] = {}
+        self._held: dict[int, int] = {}  # by directory, as last counted
         self._turns: dict[str, asyncio.Lock] = {}
-        self._looking: set[asyncio.Task[int]] = set()
+        self._counting: set[asyncio.Task[int]] = set()
 
-    def ended(self, tenant: str, folder: int | None, most: int) -> None:
-        """Call when a container has ended that could have so many, with the open folder of its terminals, which is closed when none is
-        left. It may have been the one that held those of others."""
-        if folder is None:
+    def ended(self, tenant: str, directory: int | None, most: int) -> None:
+        """Call when a container has ended, with its open devpts directory and the most terminals it could have. The directory is closed when no
+        terminal is left. Recounts the tenant's other directories, too, because this container may have held terminals of others."""
+        if directory is None:
             return
-        if _listed(folder) or self._many():
-            self._left.setdefault(tenant, {})[folder] = most
-            self._held[folder] = most  # until somebody has looked
+        if _listed(directory) or self._many():
+            self._lingering.setdefault(tenant, {})[directory] = most
+            self._held[directory] = most  # until it is counted
         else:
-            os.close(folder)
-        if tenant not in self._left:
+            os.close(directory)
+        if tenant not in self._lingering:
             return
         task = asyncio.get_running_loop().create_task(self.count(tenant))
-        self._looking.add(task)
-        task.add_done_callback(self._looking.discard)
+        self._counting.add(task)
+        task.add_done_callback(self._counting.discard)
 
     def _many(self) -> bool:
-        used, most, kept = (read(self._settings / name) for name in ("nr", "max", "reserve"))
+        used, most, kept = (read_sysctl(self._settings / name) for name in ("nr", "max", "reserve"))
         if used is None or most is None:
             return True
         return used >= min(self.plenty, (most - (kept or 0)) // PART)
 
     async def count(self, tenant: str) -> int:
-        """Those that pods of a tenant have left with others."""
-        if tenant not in self._left:
+        """Counts the terminals that ended containers of a tenant left with other processes."""
+        if tenant not in self._lingering:
             return 0
         async with self._turns.setdefault(tenant, asyncio.Lock()):
-            for folder, most in list(self._left.get(tenant, {}).items()):
-                self._held[folder] = await asyncio.to_thread(_taken, folder, most)
-                if not self._held[folder]:
-                    del self._left[tenant][folder], self._held[folder]
-                    os.close(folder)
-            if not self._left.get(tenant, True):
-                del self._left[tenant]
-        return sum(self._held[folder] for folder in self._left.get(tenant, ()))
+            for directory, most in list(self._lingering.get(tenant, {}).items()):
+                self._held[directory] = await asyncio.to_thread(_taken, directory, most)
+                if not self._held[directory]:
+                    del self._lingering[tenant][directory], self._held[directory]
+                    os.close(directory)
+            if not self._lingering.get(tenant, True):
+                del self._lingering[tenant]
+        return sum(self._held[directory] for directory in self._lingering.get(tenant, ()))
 
     async def check(self, tenant: str) -> int:
-        """The same. NodeError if there are so many that another container would be too much."""
+        """As `count`, but raises NodeError if there are too many for another container."""
         found = await self.count(tenant)
         if found < TERMINALS:
             return found
@@ -83,27 +83,27 @@ class Terminals:
         )
 
     async def close(self) -> None:
-        if self._looking:
-            await asyncio.wait(self._looking)  # a thread cannot be stopped
-        for folder in self._held:
-            os.close(folder)
-        self._left.clear()
+        if self._counting:
+            await asyncio.wait(self._counting)  # a thread cannot be stopped
+        for directory in self._held:
+            os.close(directory)
+        self._lingering.clear()
         self._held.clear()
         self._turns.clear()
 
 
-def _listed(folder: int) -> bool:
+def _listed(directory: int) -> bool:
     with contextlib.suppress(OSError):
-        return any(name.isdigit() for name in os.listdir(f"/proc/self/fd/{folder}"))  # it was not opened to be read
+        return any(name.isdigit() for name in os.listdir(f"/proc/self/fd/{directory}"))  # it is an O_PATH descriptor
     return False
 
 
-def _taken(folder: int, most: int) -> int:
-    """How many of the terminals that a container could have are somebody's. Blocking."""
+def _taken(directory: int, most: int) -> int:
+    """How many terminals of an ended container are in use: its quota minus those that can still be opened. Blocks."""
     free: list[int] = []
     try:
         while len(free) < most:
-            free.append(os.open("ptmx", _MASTER, dir_fd=folder))
+            free.append(os.open("ptmx", _MASTER, dir_fd=directory))
     except OSError:
         pass
     finally:

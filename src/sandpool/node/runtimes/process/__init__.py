@@ -1,5 +1,5 @@
-"""Pods as plain processes of this machine: nothing is isolated, nothing is limited.
+"""The runtime `process`: pods are plain processes of this machine. It isolates nothing and limits nothing.
 
-What may live here: the runtime without isolation and the child that keeps together what it starts. For platforms without
-namespaces, and to prove that the tests of isolation can fail.
+What may live here: this runtime and the supervisor of its processes. It is for platforms without namespaces, and it shows that the isolation
+tests can fail.
 """

@@ -1,8 +1,7 @@
-"""The runtime without isolation. Programs of a pod are ordinary processes: they see and may do what this user may.
+"""The runtime without isolation: programs of a pod are ordinary processes with all rights of this user.
 
-Only for machines where nothing else works, and only when it was asked for by name. What it cannot do at all (mounting volumes, images
-with files of their own) it refuses; what it cannot enforce (limits, a read-only root, the network) it leaves, and `probe`
-says so.
+It is only for machines where nothing else works, and is used only if chosen by name. It refuses what it cannot do (mounting volumes, images
+with files) and ignores what it cannot enforce (limits, a read-only root, the network); `probe` says so.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from typing import Any
 
 from sandpool.base.errors import NodeError
 from sandpool.node.backend import Probe, Stats, Unsupported
+from sandpool.node.openat import disk_usage
 from sandpool.node.runtimes.contract import (
     Container,
     ContainerPlan,
@@ -31,34 +31,38 @@ from sandpool.node.runtimes.contract import (
     Stdio,
     Task,
 )
-from sandpool.node.runtimes.process.family import MARK, Family, reap
-from sandpool.node.volumes.folders import used
+from sandpool.node.runtimes.process.supervisor_client import MARK, SupervisorClient, reap
 from sandpool.telemetry.log import logger
 
 log = logger(__name__)
 
+MEASURED_DEPTH = 100
+"""A tree deeper than this counts as more than any limit."""
 
-def mark_of(installation: str, folder: Path) -> str:
-    return f"{installation}:{folder}"
+
+def mark_of(installation: str, directory: Path) -> str:
+    return f"{installation}:{directory}"
 
 
 class ProcessRuntime:
+    """Runs pods as processes of this user."""
+
     name = "process"
 
-    def __init__(self, folder: Path, *, installation: str) -> None:
-        self._mark = mark_of(installation, folder)
+    def __init__(self, directory: Path, *, installation: str) -> None:
+        self._mark = mark_of(installation, directory)
         self._sandboxes: set[ProcessSandbox] = set()
 
     async def probe(self) -> Probe:
-        family = Family(self._mark)
+        supervisor = SupervisorClient(self._mark)
         try:
             plan = {"argv": ["true"], "env": dict(os.environ), "cwd": "/", "tty": False}
-            _, ended = await family.start(plan, Stdio())
+            _, ended = await supervisor.start(plan, Stdio())
             code = (await ended).code
         except NodeError as error:
             return Probe(False, "CannotStart", f"no process can be started: {error.message}")
         finally:
-            await family.end()
+            await supervisor.end()
         return Probe(code == 0, "" if code == 0 else "CannotStart", "programs run as this user, without any isolation")
 
     def unheld(self, limits: Limits) -> str:
@@ -68,7 +72,7 @@ class ProcessRuntime:
         log.warning("pods run WITHOUT ISOLATION: their programs can do all that this user can", backend=self.name)
         left = await asyncio.to_thread(reap, self._mark)
         if left:
-            log.info("ended what an earlier process left", processes=left)
+            log.info("killed processes of an earlier run", processes=left)
 
     async def close(self) -> None:
         await asyncio.gather(*(sandbox.destroy() for sandbox in list(self._sandboxes)))
@@ -80,26 +84,28 @@ class ProcessRuntime:
 
 
 class ProcessSandbox:
+    """The processes of one pod."""
+
     def __init__(self, plan: SandboxPlan, mark: str, register: set[ProcessSandbox]) -> None:
         self._plan = plan
         self._mark = mark
         self._register = register
-        self._families: set[Family] = set()
+        self._supervisors: set[SupervisorClient] = set()
 
     def take_egress(self) -> socket.socket | None:
         return None
 
     async def start(self, plan: ContainerPlan, stdio: Stdio) -> Container:
         refuse(plan)
-        family = Family(self._mark)
-        self._families.add(family)
-        family.gone.add_done_callback(lambda _: self._families.discard(family))
+        supervisor = SupervisorClient(self._mark)
+        self._supervisors.add(supervisor)
+        supervisor.gone.add_done_callback(lambda _: self._supervisors.discard(supervisor))
         env = {**plan.env, MARK: self._mark}
-        words: dict[str, Any] = {"cwd": plan.cwd or "/", "env": env, "identity": identity(plan.user, plan.groups)}
+        fields: dict[str, Any] = {"cwd": plan.cwd or "/", "env": env, "identity": identity(plan.user, plan.groups)}
         try:
-            return await ProcessContainer.begin(family, words, plan, stdio)
+            return await ProcessContainer.begin(supervisor, fields, plan, stdio)
         except BaseException:
-            await family.end()
+            await supervisor.end()
             raise
 
     async def dial(self, port: int) -> socket.socket:
@@ -126,14 +132,15 @@ class ProcessSandbox:
     async def thaw(self) -> None:
         await self.resume()
 
-    async def measure(self, folders: Sequence[Path]) -> list[tuple[int, int]]:
-        return [(await asyncio.to_thread(used, folder), 0) if folder.is_dir() else (0, 0) for folder in folders]
+    async def measure(self, directories: Sequence[Path]) -> list[tuple[int, int]]:
+        used = [await asyncio.to_thread(disk_usage, [str(directory)], MEASURED_DEPTH) for directory in directories]
+        return [(found[0][0], 0) for found in used]
 
     async def processes(self) -> Collection[int]:
-        return ()  # what they write outside of the pod's folder is nobody's
+        return ()  # unknown, so files that they hold outside the pod's directory are not counted
 
     async def stats(self) -> Stats:
-        answers = await asyncio.gather(*(family.order("stats") for family in list(self._families)))
+        answers = await asyncio.gather(*(supervisor.call("stats") for supervisor in list(self._supervisors)))
         there = [answer for answer in answers if "error" not in answer]
         return Stats(
             sum(answer["cpu"] for answer in there),
@@ -142,65 +149,74 @@ class ProcessSandbox:
         )
 
     async def destroy(self) -> None:
-        await asyncio.gather(*(family.end() for family in list(self._families)))
+        await asyncio.gather(*(supervisor.end() for supervisor in list(self._supervisors)))
         self._register.discard(self)
 
     async def _every(self, number: int) -> None:
-        await asyncio.gather(*(family.order("every", signal=number) for family in list(self._families)))
+        await asyncio.gather(*(supervisor.call("every", signal=number) for supervisor in list(self._supervisors)))
 
 
 class ProcessTask:
-    def __init__(self, family: Family, pid: int, ended: asyncio.Future[Ended], terminal: int | None) -> None:
-        self._family = family
+    """A command of a container."""
+
+    def __init__(
+        self, supervisor: SupervisorClient, pid: int, ended: asyncio.Future[Ended], terminal: int | None
+    ) -> None:
+        self._supervisor = supervisor
         self._pid = pid
         self.ended = ended
         self.terminal = terminal
 
     async def signal(self, number: int) -> None:
-        await self._family.order("signal", pid=self._pid, signal=number)
+        await self._supervisor.call("signal", pid=self._pid, signal=number)
 
     async def kill(self) -> None:
-        await self._family.order("kill", pid=self._pid)
+        await self._supervisor.call("kill", pid=self._pid)
 
 
 class ProcessContainer(ProcessTask):
-    """Its supervisor ends when it ends, and with it everything in the container."""
+    """The main command: when it ends, its supervisor ends everything in the container."""
 
     def __init__(
-        self, family: Family, pid: int, ended: asyncio.Future[Ended], terminal: int | None, words: Mapping[str, Any]
+        self,
+        supervisor: SupervisorClient,
+        pid: int,
+        ended: asyncio.Future[Ended],
+        terminal: int | None,
+        fields: Mapping[str, Any],
     ) -> None:
-        super().__init__(family, pid, ended, terminal)
-        self._words = words
+        super().__init__(supervisor, pid, ended, terminal)
+        self._fields = fields
 
     @classmethod
     async def begin(
-        cls, family: Family, words: Mapping[str, Any], plan: ContainerPlan, stdio: Stdio
+        cls, supervisor: SupervisorClient, fields: Mapping[str, Any], plan: ContainerPlan, stdio: Stdio
     ) -> ProcessContainer:
-        pid, ended, terminal = await _spawn(family, {**words, "argv": plan.argv, "tty": plan.tty}, stdio)
-        return cls(family, pid, ended, terminal, words)
+        pid, ended, terminal = await _spawn(supervisor, {**fields, "argv": plan.argv, "tty": plan.tty}, stdio)
+        return cls(supervisor, pid, ended, terminal, fields)
 
     async def exec(self, plan: ExecPlan, stdio: Stdio) -> Task:
-        words = {
-            **self._words,
+        fields = {
+            **self._fields,
             "argv": plan.argv,
             "tty": plan.tty,
-            "env": {**self._words["env"], **plan.env},
-            "cwd": plan.cwd or self._words["cwd"],
+            "env": {**self._fields["env"], **plan.env},
+            "cwd": plan.cwd or self._fields["cwd"],
         }
-        return ProcessTask(self._family, *await _spawn(self._family, words, stdio))
+        return ProcessTask(self._supervisor, *await _spawn(self._supervisor, fields, stdio))
 
     async def connect(self) -> socket.socket:
         raise Unsupported("process", "start the daemon inside")
 
 
 async def _spawn(
-    family: Family, words: Mapping[str, Any], stdio: Stdio
+    supervisor: SupervisorClient, fields: Mapping[str, Any], stdio: Stdio
 ) -> tuple[int, asyncio.Future[Ended], int | None]:
-    if not words["tty"]:
-        return *await family.start(words, stdio), None
+    if not fields["tty"]:
+        return *await supervisor.start(fields, stdio), None
     master, slave = pty.openpty()
     try:
-        return *await family.start(words, Stdio(slave, slave, slave)), master
+        return *await supervisor.start(fields, Stdio(slave, slave, slave)), master
     except BaseException:
         os.close(master)
         raise
@@ -209,7 +225,7 @@ async def _spawn(
 
 
 def refuse(plan: ContainerPlan) -> None:
-    """What would make the program run on something else than it was promised."""
+    """Refuses plans that this runtime cannot honour: images with files, and mounts."""
     if plan.rootfs.layers or not plan.rootfs.host:
         raise NodeError(
             "ImageUnsupported",
@@ -226,7 +242,7 @@ def refuse(plan: ContainerPlan) -> None:
 
 
 def identity(user: str, groups: tuple[int, ...]) -> dict[str, object] | None:
-    """Whom to become; None: nobody else. NodeError if that cannot be done."""
+    """The user and groups to switch to; None to stay as we are. NodeError if that is impossible."""
     name, _, group = user.partition(":")
     entry = None
     with contextlib.suppress(KeyError):
@@ -239,7 +255,7 @@ def identity(user: str, groups: tuple[int, ...]) -> dict[str, object] | None:
     gid = int(group) if group else entry.pw_gid if entry else os.getegid() if not name else 0
     if os.geteuid() == 0:
         return {"uid": uid, "gid": gid, "groups": list(groups)} if name or group or groups else None
-    if uid not in (os.geteuid(), 0):  # root inside is what an image says that says nothing: here, it is this user
+    if uid not in (os.geteuid(), 0):  # an image without a user means root: here, that is this user
         raise NodeError(
             "UserUnsupported", f"only root can run programs as user {uid}; run as this user, or start as root"
         )

@@ -1,9 +1,8 @@
-"""A small process above the processes of one container. It starts them, keeps all their descendants below it, and ends them.
+"""The supervisor of one container's processes: starts them, stays the ancestor of all their descendants, and ends them.
 
-Run as a file of its own, standard library only. Requests are JSON, one per packet of the socket that is its first argument; what
-to start stands in a file that comes beside it, because it may be long, before the open files of the command. Answers carry the
-request's number. It ends everything, and then itself, when its first command has ended, when it is told to, or when the other
-end of the socket is gone.
+It runs as a separate program with only the standard library. Requests are JSON, one per packet of the socket that is its first argument. The
+command to start may be long, so it comes in an attached file, before the open files of the command. Responses have the request's number. It
+kills everything and then exits when its first command has ended, on request, or when the other end of the socket is closed.
 """
 
 from __future__ import annotations
@@ -23,19 +22,21 @@ import termios
 from typing import Any
 
 MAX_PACKET = 1 << 16
-_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER: orphans come to us, and not to the machine's init
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER: orphans become our children, not those of the machine's init
 _PAGE = resource.getpagesize()
 Json = dict[str, Any]
 
 
 class Supervisor:
+    """Serves requests until the first command ends or the client is gone."""
+
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._commands: dict[int, int] = {}  # pid -> number of the request that started it
         self._main = 0
 
     def run(self) -> None:
-        """Until there is nothing to do any more. Whatever happens, nothing that was started is left."""
+        """Serves until everything has ended. On every path, nothing that was started is left."""
         wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -83,7 +84,7 @@ class Supervisor:
                         os.killpg(request["pid"], request["signal"])
             case "kill":
                 if request["pid"] in self._commands:
-                    end_family(request["pid"])
+                    kill_tree(request["pid"])
             case "every":
                 for pid in descendants(os.getpid()):
                     with contextlib.suppress(OSError):
@@ -96,7 +97,7 @@ class Supervisor:
         return True
 
     def _reap(self) -> bool:
-        """Tells of every command that has ended. False when the main one has."""
+        """Reaps children and reports commands that have ended. False when the main one has."""
         going = True
         with contextlib.suppress(ChildProcessError):
             while True:
@@ -110,7 +111,7 @@ class Supervisor:
         return going
 
     def _answer(self, answer: Json) -> None:
-        with contextlib.suppress(OSError):  # nobody is there any more: the next read says so
+        with contextlib.suppress(OSError):  # the client is gone: the next read reports it
             self._control.send(json.dumps(answer).encode())
 
 
@@ -121,8 +122,8 @@ def spawn(plan: Json, fds: list[int]) -> int:
     if pid == 0:
         _become(plan, fds, report)
     os.close(report)
-    with open(failure, "rb") as told:
-        said = told.read()
+    with open(failure, "rb") as pipe:
+        said = pipe.read()
     if said:
         os.waitpid(pid, 0)
         number, _, what = said.decode(errors="replace").partition(" ")
@@ -136,7 +137,7 @@ def _become(plan: Json, fds: list[int], report: int) -> None:
         signal.set_wakeup_fd(-1)
         os.setsid()
         sources = [fds[index] if index is not None else os.open(os.devnull, os.O_RDWR) for index in plan["stdio"]]
-        # First out of the way of 0, 1 and 2, so that none is overwritten before it was copied.
+        # First move them above 0, 1 and 2, so that none is overwritten before it is duplicated.
         for target, source in enumerate([fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in sources]):
             os.dup2(source, target)
         if plan["tty"]:
@@ -158,7 +159,7 @@ def _become(plan: Json, fds: list[int], report: int) -> None:
 
 
 def _forget_signals() -> None:
-    """Whatever those above us ignored or held back is not the command's business."""
+    """Resets signal handlers and the signal mask, which the command would inherit."""
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         with contextlib.suppress(OSError, ValueError):
             signal.signal(number, signal.SIG_DFL)
@@ -166,7 +167,7 @@ def _forget_signals() -> None:
 
 
 def end_all() -> None:
-    """Until there is no child any more: what loses its parent becomes our child, and is ended in the next round."""
+    """Kills all descendants, in rounds until no child is left: orphans become our children and are killed in the next round."""
     while True:
         for pid in _frozen():
             with contextlib.suppress(OSError):
@@ -180,8 +181,7 @@ def end_all() -> None:
 
 
 def _frozen() -> set[int]:
-    """All our descendants, stopped, so that none of them can start another one unseen. One that does it faster than we look
-    is met again in the next round."""
+    """Stops all our descendants, so that none can fork unnoticed. Repeats, because one may fork during a scan."""
     known: set[int] = set()
     for _ in range(8):
         more = descendants(os.getpid()) - known
@@ -194,18 +194,18 @@ def _frozen() -> set[int]:
     return known
 
 
-def end_family(pid: int) -> None:
-    """A command, what descends from it and what shares its session."""
+def kill_tree(pid: int) -> None:
+    """Kills a command, its descendants and its session."""
     known: set[int] = set()
     while True:
         table = processes()
-        family = {one for one, (_, session) in table.items() if session == pid} | descendants(pid, table) | {pid}
-        if family <= known:
+        tree = {one for one, (_, session) in table.items() if session == pid} | descendants(pid, table) | {pid}
+        if tree <= known:
             return
-        for one in family - known:
+        for one in tree - known:
             with contextlib.suppress(OSError):
                 os.kill(one, signal.SIGKILL)
-        known |= family
+        known |= tree
 
 
 def processes() -> dict[int, tuple[int, int]]:
@@ -234,7 +234,7 @@ def descendants(root: int, table: dict[int, tuple[int, int]] | None = None) -> s
 
 
 def stat_fields(pid: int | str) -> list[bytes]:
-    """What /proc tells of a process, from its state on; empty if it is gone. Its name may hold anything, also brackets."""
+    """The fields of /proc/PID/stat from the state on; empty if the process is gone. The name before that may contain anything, also brackets."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b") ")[2].split()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.controlplane.apiserver.streams.channels import ChannelDecoder, Finished, Part, message
 from sandpool.controlplane.apiserver.streams.upgrade import Channels
+from sandpool.controlplane.apiserver.streams.websocket_channels import ChannelDecoder, Finished, Part, message
 from sandpool.wire.websocket import Piece, Violation
 
 PLAIN, TEXT = Channels(5), Channels(4, base64=True)

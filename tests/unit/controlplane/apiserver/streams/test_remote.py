@@ -7,9 +7,9 @@ import asyncio
 import msgspec
 import pytest
 
-from sandpool.controlplane.apiserver.streams import status
-from sandpool.controlplane.apiserver.streams.inbox import Inbox
-from sandpool.controlplane.apiserver.streams.remote import MOST_SIZE, newest_size
+from sandpool.controlplane.apiserver.streams import remote_command
+from sandpool.controlplane.apiserver.streams.pipe import ReceiveBuffer
+from sandpool.controlplane.apiserver.streams.remote_command import MOST_SIZE, newest_size
 
 
 @pytest.mark.parametrize(
@@ -31,38 +31,47 @@ def test_sizes(text: bytes, size: tuple[int, int] | None, left: bytes) -> None:
 
 
 def test_how_it_ended() -> None:
-    assert msgspec.json.decode(status.encoded(status.of_exit(0), 4)) == {"metadata": {}, "status": "Success"}
-    failed = msgspec.json.decode(status.encoded(status.of_exit(3), 5))
+    assert msgspec.json.decode(remote_command.encoded_status(remote_command.exit_status(0), 4)) == {
+        "metadata": {},
+        "status": "Success",
+    }
+    failed = msgspec.json.decode(remote_command.encoded_status(remote_command.exit_status(3), 5))
     assert failed["details"]["causes"] == [{"reason": "ExitCode", "message": "3"}]
     assert (failed["status"], failed["reason"]) == ("Failure", "NonZeroExitCode")
-    assert status.encoded(status.of_exit(0), 1) == b""
-    assert status.encoded(status.of_exit(3), 3) == b"command terminated with non-zero exit code: exit status 3"
-    wrong = msgspec.json.decode(status.encoded(status.of_failure("no such file"), 4))
+    assert remote_command.encoded_status(remote_command.exit_status(0), 1) == b""
+    assert (
+        remote_command.encoded_status(remote_command.exit_status(3), 3)
+        == b"command terminated with non-zero exit code: exit status 3"
+    )
+    wrong = msgspec.json.decode(remote_command.encoded_status(remote_command.failure_status("no such file"), 4))
     assert (wrong["code"], wrong["message"]) == (500, "Internal error occurred: no such file")
 
 
 async def test_an_inbox_holds_back_whoever_feeds_it() -> None:
-    inbox = Inbox(10, lambda size: None)
-    inbox.put(b"x" * 11)
-    waiting = asyncio.create_task(inbox.room())
+    buffer = ReceiveBuffer(10, lambda size: None)
+    buffer.put(b"x" * 11)
+    waiting = asyncio.create_task(buffer.room())
     await asyncio.sleep(0)
-    assert inbox.full
+    assert buffer.full
     assert not waiting.done()
-    assert await inbox.read() == b"x" * 11
+    assert await buffer.read() == b"x" * 11
     await waiting
-    inbox.put(b"last")
-    inbox.end()
-    inbox.put(b"too late")
-    assert [await inbox.read(), await inbox.read()] == [b"last", b""]
+    buffer.put(b"last")
+    buffer.end()
+    buffer.put(b"too late")
+    assert [await buffer.read(), await buffer.read()] == [b"last", b""]
 
 
 async def test_an_inbox_that_nobody_reads_holds_nothing() -> None:
-    inbox = Inbox(10, lambda size: None)
-    inbox.put(b"x" * 11)
-    waiting, reading = asyncio.create_task(inbox.room()), asyncio.create_task(Inbox(1, lambda size: None).read())
-    inbox.discard()
-    inbox.put(b"x" * 11)
+    buffer = ReceiveBuffer(10, lambda size: None)
+    buffer.put(b"x" * 11)
+    waiting, reading = (
+        asyncio.create_task(buffer.room()),
+        asyncio.create_task(ReceiveBuffer(1, lambda size: None).read()),
+    )
+    buffer.discard()
+    buffer.put(b"x" * 11)
     await waiting
-    assert await inbox.read() == b""
-    assert not inbox.full
+    assert await buffer.read() == b""
+    assert not buffer.full
     reading.cancel()

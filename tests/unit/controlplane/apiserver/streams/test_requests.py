@@ -12,13 +12,13 @@ import pytest
 from sandpool.controlplane.apiserver.request import parse_query
 from sandpool.controlplane.apiserver.streams import pod as pods
 from sandpool.controlplane.apiserver.streams.options import CommandOptions, command_options, log_options, ports
-from sandpool.controlplane.apiserver.streams.upgrade import (
+from sandpool.controlplane.apiserver.streams.upgrade import (  # type: ignore[attr-defined]
     COMMAND_SOCKETS,
     COMMAND_STREAMS,
+    UpgradeChoice,
     UpgradeRequired,
-    Wanted,
     accept_key,
-    wanted,
+    negotiate_upgrade,
 )
 from sandpool.kube.errors import ApiError, BadRequest, Forbidden, Invalid
 
@@ -104,7 +104,7 @@ def test_ports() -> None:
 
 # Pods.
 
-RUNNING = {"running": {}}
+RUNNING: dict[str, Any] = {"running": {}}
 ENDED = {"terminated": {"exitCode": 1}}
 
 
@@ -114,7 +114,7 @@ def pod(
     last: dict[str, Any] | None = None,
     init: tuple[str, ...] = (),
     **more: Any,
-) -> pods.PodView:
+) -> pods.StreamedPod:
     shown = [{"name": n, "state": state or {}, "lastState": last or {}} for n in names if state is not None]
     body = {
         "metadata": {"name": "box", "annotations": more.get("annotations", {})},
@@ -153,7 +153,7 @@ def test_which_container() -> None:
         ),
     ],
 )
-def test_no_such_container(view: pods.PodView, asked: str, words: str) -> None:
+def test_no_such_container(view: pods.StreamedPod, asked: str, words: str) -> None:
     with pytest.raises(BadRequest) as raised:
         pods.container_of(view, asked)
     assert raised.value.message == words
@@ -178,7 +178,7 @@ def test_no_such_container(view: pods.PodView, asked: str, words: str) -> None:
         ),
     ],
 )
-def test_containers_that_do_not_run(view: pods.PodView, words: str) -> None:
+def test_containers_that_do_not_run(view: pods.StreamedPod, words: str) -> None:
     with pytest.raises(BadRequest) as raised:
         pods.check_running(view, "a", "exec into")
     assert raised.value.message == words
@@ -215,7 +215,7 @@ def test_containers_that_run() -> None:
         (pod("a", state=RUNNING), True, 'previous terminated container "a" in pod "box" not found'),
     ],
 )
-def test_nothing_to_show(view: pods.PodView, previous: bool, words: str) -> None:
+def test_nothing_to_show(view: pods.StreamedPod, previous: bool, words: str) -> None:
     with pytest.raises(BadRequest) as raised:
         pods.check_logged(view, "a", previous=previous)
     assert raised.value.message == words
@@ -233,8 +233,8 @@ SOCKET = [
 SPDY = [(b"connection", b"Upgrade"), (b"upgrade", b"SPDY/3.1")]
 
 
-def asked(*headers: tuple[bytes, bytes]) -> Wanted:
-    return wanted(list(headers), COMMAND_SOCKETS, COMMAND_STREAMS)
+def asked(*headers: tuple[bytes, bytes]) -> UpgradeChoice:
+    return negotiate_upgrade(list(headers), COMMAND_SOCKETS, COMMAND_STREAMS)
 
 
 def test_the_key_of_the_rfc() -> None:

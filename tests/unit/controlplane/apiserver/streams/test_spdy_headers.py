@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.controlplane.apiserver.streams.spdy.headers import (
+from sandpool.controlplane.apiserver.streams.spdy.frames import (
     DICTIONARY,
     MOST_BYTES,
     MOST_HEADERS,

@@ -1,4 +1,4 @@
-"""A SPDY session: what a client may do, what it is told, and what stays bounded."""
+"""A SPDY session: what a client may do, what it gets, and what stays bounded."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from sandpool.controlplane.apiserver.streams.spdy.frames import (
     Flag,
     Frame,
     GoAway,
+    HeaderReader,
     Kind,
     Reset,
     at,
@@ -25,9 +26,8 @@ from sandpool.controlplane.apiserver.streams.spdy.frames import (
     data_frame,
     number,
 )
-from sandpool.controlplane.apiserver.streams.spdy.headers import HeaderReader
 from sandpool.controlplane.apiserver.streams.spdy.session import WINDOW, Session
-from support.spdy_client import Words
+from support.network.spdy_client import Words
 
 
 def sent(session: Session) -> list[Frame]:
@@ -236,7 +236,7 @@ def test_noise_is_bounded(noise: bytes) -> None:
         session.receive(noise)
     except Broken:
         pass
-    assert len(session._streams) <= 2
+    assert len(session.streams) <= 2
     assert len(session.take()) <= 4 * len(noise) + 16  # an answer is never much more than the question
 
 

@@ -11,11 +11,11 @@ from sandpool.base.clock import LoopClock
 from sandpool.controlplane.objects.objects import Objects
 from sandpool.controlplane.quota_status import QuotaStatus
 from sandpool.controlplane.store.errors import StoreFailed
-from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.log import MemoryLog
 from sandpool.controlplane.store.store import Store
 from sandpool.kube.errors import Forbidden
 from sandpool.model import kinds
-from support.local_objects import START, Bench, claim, config_map, pod, read, sandbox
+from support.api.local_objects import START, Bench, claim, config_map, pod, read, sandbox
 
 Body = dict[str, Any]
 
@@ -75,7 +75,7 @@ async def test_other_namespaces_and_quotas_that_are_gone_hold_nobody_up(b: Bench
 
 
 async def test_a_quota_that_is_raised_lets_more_in(b: Bench) -> None:
-    await b.create(kinds.RESOURCE_QUOTAS, quota(**{"count/configmaps": 1}))
+    await b.create(kinds.RESOURCE_QUOTAS, quota(**{"count/configmaps": 1}))  # type: ignore[arg-type]
     assert (await several(b, config_map("a"), config_map("b"), resource=kinds.CONFIG_MAPS))[0] == 1
     await b.patch(kinds.RESOURCE_QUOTAS, "few", {"spec": {"hard": {"count/configmaps": 2}}})
     assert (await several(b, config_map("b"), config_map("c"), resource=kinds.CONFIG_MAPS))[0] == 1
@@ -101,7 +101,7 @@ async def test_several_quotas_hold_together(b: Bench) -> None:
     ],
 )
 async def test_kinds_that_are_only_counted(b: Bench, resource: Any, make: Any, name: str) -> None:
-    await b.create(kinds.RESOURCE_QUOTAS, quota(**{name: 2}))
+    await b.create(kinds.RESOURCE_QUOTAS, quota(**{name: 2}))  # type: ignore[arg-type]
     made, refused = await several(b, *(make(f"x{n}") for n in range(5)), resource=resource)
     assert made == 2
     assert f"requested: {name}=1, used: {name}=2, limited: {name}=2" in refused[0]
@@ -115,7 +115,7 @@ async def test_a_put_that_creates_is_asked_too(b: Bench) -> None:
 
 
 async def test_an_update_may_not_take_more_than_there_is(b: Bench) -> None:
-    await b.create(kinds.RESOURCE_QUOTAS, quota(**{"services.nodeports": 1}))
+    await b.create(kinds.RESOURCE_QUOTAS, quota(**{"services.nodeports": 1}))  # type: ignore[arg-type]
     ports = [{"port": 1, "name": "a"}, {"port": 2, "name": "b"}]
     await b.create(kinds.SERVICES, {"metadata": {"name": "s"}, "spec": {"ports": ports}})
     with pytest.raises(Forbidden, match=r"requested: services\.nodeports=2, used: services\.nodeports=0"):
@@ -186,7 +186,7 @@ async def test_what_a_restore_brings_is_enforced_at_once(b: Bench) -> None:
 async def test_the_status_says_what_is_used_and_is_written_once_for_many_changes(b: Bench) -> None:
     running = asyncio.create_task(QuotaStatus(b.objects, LoopClock(START)).run())
     try:
-        await b.create(kinds.RESOURCE_QUOTAS, quota(pods=9, **{"limits.cpu": "2000m", "count/odd.example.com": 1}))
+        await b.create(kinds.RESOURCE_QUOTAS, quota(pods=9, **{"limits.cpu": "2000m", "count/odd.example.com": 1}))  # type: ignore[arg-type]
         limited = {"containers": [{"name": "main", "image": "i", "resources": {"limits": {"cpu": "150m"}}}]}
         for n in range(5):
             await b.create(kinds.PODS, {"metadata": {"name": f"p{n}"}, "spec": limited})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.controlplane.objects.quota.limits import Limits, beyond, excess, limits_of
+from sandpool.controlplane.objects.quota.ledger import Limits, beyond, excess, limits_of
 from sandpool.controlplane.objects.quota.usage import Usage, names_used_by, unspecified, usage_of
 from sandpool.model import kinds
 from sandpool.model.core import ResourceQuotaSpec, ScopeRequirement
@@ -89,7 +89,7 @@ def test_what_is_not_said_is_named_with_its_containers() -> None:
 
 def test_services_and_volume_claims() -> None:
     ports = [{"port": 1}, {"port": 2, "nodePort": 30000}]
-    for kind, more, nodes in (("ClusterIP", {}, "0"), ("NodePort", {}, "2"), ("LoadBalancer", {}, "2")):
+    for kind, more, nodes in (("ClusterIP", {}, "0"), ("NodePort", {}, "2"), ("LoadBalancer", {}, "2")):  # type: ignore[var-annotated]
         found = amounts(kinds.SERVICES, {"spec": {"type": kind, "ports": ports, **more}})
         balancers = str(int(kind == "LoadBalancer"))
         assert found == {

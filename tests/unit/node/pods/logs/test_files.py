@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 
 from sandpool.node.pods.logs import files
 from sandpool.node.pods.logs.files import LogWriter
-from sandpool.node.pods.logs.place import BLOCK, Place, advance, beginning, last_lines
-from sandpool.node.pods.logs.reading import Text
+from sandpool.node.pods.logs.reading import BLOCK, Position, Text, advance, beginning, last_lines
 from sandpool.node.pods.logs.record import LONGEST, encode, stamp, unfinished
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOON = stamp(START)
 
 
-def all_of(folder: Path, run: int, place: Place | None = None, text: Text | None = None) -> bytes:
+def all_of(folder: Path, run: int, place: Position | None = None, text: Text | None = None) -> bytes:
     place, text, made = place or beginning(folder, run), text or Text(), b""
     while True:
         block, place = advance(folder, run, place)
@@ -89,10 +88,10 @@ def test_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path) -> None:
     """/dev/full takes nothing; what comes later, when there is room again, is written."""
     writer = LogWriter(tmp_path, 0, 1 << 20, 2)
     writer.write(NOON, 1, b"before\n")
-    good, writer._file = writer._file, os.open("/dev/full", os.O_WRONLY)
+    good, writer.file = writer.file, os.open("/dev/full", os.O_WRONLY)
     writer.write(NOON, 1, b"lost\n")
-    os.close(writer._file)
-    writer._file = good
+    os.close(writer.file)
+    writer.file = good
     writer.write(NOON, 1, b"after\n")
     writer.finish(NOON)
     assert writer.lost > 0
@@ -114,9 +113,9 @@ def test_since_skips_whole_files(tmp_path: Path) -> None:
         block, _ = encode(stamp(START + timedelta(hours=number)), 1, b"hour %d\n" % number)
         files.path_of(tmp_path, 0, number).write_bytes(block)
     since = stamp(START + timedelta(hours=2, minutes=30))
-    assert beginning(tmp_path, 0, since) == Place(2, 0)
+    assert beginning(tmp_path, 0, since) == Position(2, 0)
     assert all_of(tmp_path, 0, beginning(tmp_path, 0, since), Text(since)) == b"hour 3\nhour 4\n"
-    assert beginning(tmp_path, 0, NOON) == Place(1, 0)
+    assert beginning(tmp_path, 0, NOON) == Position(1, 0)
 
 
 lines = st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"")) | st.just(b"x" * (LONGEST * 2 + 5))

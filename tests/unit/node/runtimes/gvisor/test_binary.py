@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.base.errors import NodeError
-from sandpool.node.runtimes.gvisor.binary import ask, find, judge, release
+from sandpool.node.runtimes.gvisor.probe import ask_version, check_version, find_runsc, release_date
 from sandpool.node.runtimes.gvisor.runtime import GvisorRuntime
 
 HERE = Path("/opt/runsc")
@@ -25,18 +25,18 @@ def program(folder: Path, text: str) -> Path:
     [("release-20260905.0", 20260905), ("0.0~20221219.0", 20221219), ("VERSION_MISSING", None), ("120260905", None)],
 )
 def test_a_release_says_its_day(version: str, day: int | None) -> None:
-    assert release(version) == day
+    assert release_date(version) == day
 
 
 @pytest.mark.parametrize("version", ["release-20240101.0", "release-20260905.0", "VERSION_MISSING"])
 def test_a_recent_one_is_taken(version: str) -> None:
-    assert judge(HERE, f"runsc version {version}\nspec: 1.2.1\n").version == version
+    assert check_version(HERE, f"runsc version {version}\nspec: 1.2.1\n").version == version
 
 
 @pytest.mark.parametrize("version", ["0.0~20221219.0", "release-20231231.0"])
 def test_an_old_one_is_refused_with_what_to_do(version: str) -> None:
     with pytest.raises(NodeError) as refused:
-        judge(HERE, f"runsc version {version}\n")
+        check_version(HERE, f"runsc version {version}\n")
     assert refused.value.reason == "OldRunsc"
     assert version in refused.value.message
     assert "install a recent one" in refused.value.message
@@ -45,18 +45,18 @@ def test_an_old_one_is_refused_with_what_to_do(version: str) -> None:
 @pytest.mark.parametrize("said", ["", "runc version 1.1\n", "hello"])
 def test_what_is_not_runsc_is_refused(said: str) -> None:
     with pytest.raises(NodeError, match="does not say what version"):
-        judge(HERE, said)
+        check_version(HERE, said)
 
 
 def test_one_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NodeError) as refused:
-        find(tmp_path / "nowhere")
+        find_runsc(tmp_path / "nowhere")
     assert (refused.value.reason, str(tmp_path / "nowhere") in refused.value.message) == ("NoRunsc", True)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NodeError, match="runsc is not on PATH"):
-        find(None)
+        find_runsc(None)
     program(tmp_path, "true")
-    assert find(None) == tmp_path / "runsc"
+    assert find_runsc(None) == tmp_path / "runsc"
 
 
 async def test_a_program_that_cannot_run_is_told(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ async def test_a_program_that_cannot_run_is_told(tmp_path: Path) -> None:
     path.write_text("#!/nowhere/sh\n")
     path.chmod(0o755)
     with pytest.raises(NodeError, match="cannot be started"):
-        await ask(path)
+        await ask_version(path)
 
 
 @pytest.mark.parametrize(

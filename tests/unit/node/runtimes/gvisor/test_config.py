@@ -9,14 +9,14 @@ import pytest
 from sandpool.base.errors import NodeError
 from sandpool.node.images.image import RootFs
 from sandpool.node.runtimes.contract import ContainerPlan, ExecPlan, Limits, Mount, SandboxPlan, Stdio, User
-from sandpool.node.runtimes.gvisor import orders
-from sandpool.node.runtimes.gvisor.config import (
+from sandpool.node.runtimes.gvisor import requests
+from sandpool.node.runtimes.gvisor.requests import (
     OVERHEAD_BYTES,
-    around,
-    check,
+    check_command,
     container_config,
     exec_process,
     flags,
+    machine_limits,
     rlimits,
     sandbox_config,
 )
@@ -63,13 +63,13 @@ def test_a_command_is_the_containers_with_changes() -> None:
 )
 def test_what_no_program_can_be_given_is_refused(argv: tuple[str, ...], env: dict[str, str]) -> None:
     with pytest.raises(NodeError) as refused:
-        check(argv, env)
+        check_command(argv, env)
     assert refused.value.reason == "StartError"
 
 
 def test_limits_leave_room_for_the_kernel_inside() -> None:
-    assert around(Limits(cpu=0.5, memory=100, pids=10)) == Limits(0.5, 100 + OVERHEAD_BYTES, 10 * 4 + 256)
-    assert around(Limits()) == Limits(pids=1024 * 4 + 256)
+    assert machine_limits(Limits(cpu=0.5, memory=100, pids=10)) == Limits(0.5, 100 + OVERHEAD_BYTES, 10 * 4 + 256)
+    assert machine_limits(Limits()) == Limits(pids=1024 * 4 + 256)
     files = {each["type"]: each["hard"] for each in rlimits(Limits(), SANDBOX.limits)}
     assert files == {"RLIMIT_CORE": 0, "RLIMIT_MEMLOCK": 8 << 20, "RLIMIT_NOFILE": 64}
     assert rlimits(Limits(files=1000), SANDBOX.limits)[-1]["soft"] == 1000
@@ -83,18 +83,18 @@ def test_the_writable_layer_has_the_size_of_the_plan() -> None:
 
 def test_volumes_in_memory_belong_to_whom_the_plan_says() -> None:
     one = {"name": "0", "size": 5, "owner": (1007, 1008)}
-    assert orders.volumes(PLAN, {"m": "0"}, 1000, ranged=True) == [one]
-    assert orders.volumes(PLAN, {"m": "0"}, 0, ranged=False) == [one | {"owner": (0, 0)}]
+    assert requests.memory_volumes(PLAN, {"m": "0"}, 1000, ranged=True) == [one]
+    assert requests.memory_volumes(PLAN, {"m": "0"}, 0, ranged=False) == [one | {"owner": (0, 0)}]
 
 
 def test_files_are_passed_in_order_and_not_with_a_terminal() -> None:
-    assert orders.given(Stdio(stdout=5)) == [False, True, False]
-    assert orders.files(Stdio(3, None, 5), tty=False) == [3, 5]
-    assert orders.files(Stdio(3, 4, 5), tty=True) == []
+    assert requests.stdio_given(Stdio(stdout=5)) == [False, True, False]
+    assert requests.stdio_files(Stdio(3, None, 5), tty=False) == [3, 5]
+    assert requests.stdio_files(Stdio(3, 4, 5), tty=True) == []
 
 
 def test_the_relay_gets_its_port_and_the_folders_of_its_interpreter() -> None:
-    told = orders.keep(SANDBOX, Path("/opt/runsc"), (0, 7, 65536), Path("/host"), ranged=True)["root"]
+    told = requests.shim_request(SANDBOX, Path("/opt/runsc"), (0, 7, 65536), Path("/host"), ranged=True)["root"]
     args = told["files"]["config.json"]["process"]["args"]
     assert args[-2:] == ["3128", "/egress/socket"]
     assert (told["mounts"][0]["target"], told["mounts"][0]["source"]) == ("/egress", "/pods/uid/egress")

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from sandpool.node.runtimes.contract import Ended
-from sandpool.node.runtimes.gvisor.container import as_ended, eldest, exit_status, family
-from sandpool.node.runtimes.gvisor.forked.words import explain, last_words, not_connected, refusal
-from sandpool.node.runtimes.gvisor.probing import judge, told
+from sandpool.node.runtimes.gvisor.container import as_ended, exit_status, first_process, process_tree
+from sandpool.node.runtimes.gvisor.forked.command import dial_error, last_log_entry, runsc_error, start_error
+from sandpool.node.runtimes.gvisor.probe import enforcement_note, judge
 from sandpool.node.runtimes.gvisor.sandbox import lost_by, used_memory
 
 
@@ -27,24 +27,24 @@ def log(message: str) -> str:
     ],
 )
 def test_a_command_that_cannot_start_is_told_as_a_shell_would(said: str, words: str) -> None:
-    reason, message = explain(128, log(said), ["x"], "/nowhere")
+    reason, message = start_error(128, log(said), ["x"], "/nowhere")
     assert (reason, words in message) == ("StartError", True)
 
 
 def test_other_failures_are_told_as_they_are() -> None:
-    assert explain(128, log("the sky fell"), ["x"]) == ["CreateContainerError", "the sky fell"]
-    assert explain(125, json.dumps({"refused": ["InvalidPath", "no"]}), ["x"]) == ["InvalidPath", "no"]
-    assert refusal(3, "") == ["Gvisor", "runsc ended with code 3 and said nothing"]
-    assert not_connected(80, 128, log("connection was refused")) == [
+    assert start_error(128, log("the sky fell"), ["x"]) == ["CreateContainerError", "the sky fell"]
+    assert start_error(125, json.dumps({"refused": ["InvalidPath", "no"]}), ["x"]) == ["InvalidPath", "no"]
+    assert runsc_error(3, "") == ["Gvisor", "runsc ended with code 3 and said nothing"]
+    assert dial_error(80, 128, log("connection was refused")) == [
         "ConnectionRefused",
         "nobody listens on port 80 of the sandbox",
     ]
-    assert "unreachable" in not_connected(80, 128, log("network is unreachable"))[1]
+    assert "unreachable" in dial_error(80, 128, log("network is unreachable"))[1]
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[1]", '{"msg": "a"}garbage', "{" * 5000])
 def test_a_log_may_hold_anything(text: str) -> None:
-    assert last_words(text) in ({}, {"msg": "a"})
+    assert last_log_entry(text) in ({}, {"msg": "a"})
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ TABLE = """UID       PID       PPID      PGID      C         TTY       STIME    
 
 
 def test_a_family_is_a_group_and_what_descends_from_it() -> None:
-    assert family(TABLE, 3) == [3, 4, 5, 6]
-    assert family(TABLE, 5) == [5]
-    assert family(TABLE, 77) == []
-    assert family("nonsense\n1 2\n", 2) == []
-    assert (eldest(TABLE), eldest("")) == (2, 0)
+    assert process_tree(TABLE, 3) == [3, 4, 5, 6]
+    assert process_tree(TABLE, 5) == [5]
+    assert process_tree(TABLE, 77) == []
+    assert process_tree("nonsense\n1 2\n", 2) == []
+    assert (first_process(TABLE), first_process("")) == (2, 0)
 
 
 def test_why_a_sandbox_was_lost() -> None:
@@ -129,9 +129,9 @@ def test_what_a_probe_finds_enforced(said: str, missing: set[str]) -> None:
 
 
 def test_what_is_not_enforced_is_told() -> None:
-    assert told(LIMITED | {"storage", "io"}) == ""
-    assert told(LIMITED | {"storage"}) == (
+    assert enforcement_note(LIMITED | {"storage", "io"}) == ""
+    assert enforcement_note(LIMITED | {"storage"}) == (
         "this machine does not enforce: io; disk bandwidth is shared, and --io-limit bounds that of each pod"
     )
-    assert "memory, cpu, pids" in told(frozenset({"storage"}))
-    assert "Run as root" in told(frozenset({"storage"}))
+    assert "memory, cpu, pids" in enforcement_note(frozenset({"storage"}))
+    assert "Run as root" in enforcement_note(frozenset({"storage"}))

@@ -21,12 +21,12 @@ def a_container() -> Iterator[tuple[NamespaceContainer, socket.socket]]:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         container = NamespaceContainer("main", ours, lambda: 0, lambda: Lost(""))
-        container._send_order({"do": "container", "served": True}, [])
+        container.send_request({"do": "container", "served": True}, [])
         received = frames.receive(its)
         assert received is not None
         with socket.socket(fileno=received[1].pop()) as boxd:
             yield container, boxd
-        container._conclude()
+        container.conclude()
 
 
 async def test_boxd_that_lives_keeps_its_channel_when_one_connection_cannot_be_handed_over() -> None:
@@ -35,7 +35,7 @@ async def test_boxd_that_lives_keeps_its_channel_when_one_connection_cannot_be_h
         closed = socket.socket(socket.AF_UNIX)
         closed.close()
         with pytest.raises(NodeError, match="takes no connections") as refusal:
-            container._handed_to_boxd(closed)
+            container.handed_to_boxd(closed)
         assert refusal.value.reason == "Busy"
         (await container.connect()).close()
         assert boxd.recv(9) == b"+", "what it serves goes on"
@@ -70,4 +70,4 @@ async def test_an_init_that_does_not_answer_is_not_waited_for(monkeypatch: pytes
                 await container.signal_all(19)
         await asyncio.sleep(0)
         assert late.value.reason == "Timeout"
-        assert not container._answers
+        assert not container.answers

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sandpool.node.runtimes.contract import Ended, Limits
-from sandpool.node.runtimes.namespaces import orders, probing
+from sandpool.node.runtimes.namespaces import probe, spawn_requests
 from sandpool.node.runtimes.namespaces.container import as_ended
-from sandpool.node.runtimes.namespaces.forked import processes, shares, spawn
+from sandpool.node.runtimes.namespaces.forked import init, namespaces, processes
 from sandpool.node.runtimes.namespaces.forked.frames import Refused
 from sandpool.node.runtimes.namespaces.forked.identity import decide
 from sandpool.node.runtimes.namespaces.runtime import counts_processes
@@ -53,44 +53,48 @@ def test_groups_are_added_and_bounded() -> None:
 
 def test_limits_hold_somewhere() -> None:
     full = Limits(cpu=1, memory=100, pids=5, files=20)
-    assert orders.with_defaults(Limits()).pids == orders.DEFAULT_PIDS + 1
-    assert orders.stricter(full, full) == Limits()
-    assert orders.stricter(full, Limits(memory=200)) == Limits(cpu=1, memory=100, pids=5)
-    by_group = orders.rlimits(full, full, frozenset({"memory"}), count_processes=True, most_files=5000)
+    assert spawn_requests.with_defaults(Limits()).pids == spawn_requests.DEFAULT_PIDS + 1
+    assert spawn_requests.stricter(full, full) == Limits()
+    assert spawn_requests.stricter(full, Limits(memory=200)) == Limits(cpu=1, memory=100, pids=5)
+    by_group = spawn_requests.rlimits(full, full, frozenset({"memory"}), count_processes=True, most_files=5000)
     assert by_group == {
-        "CORE": 1, "NICE": 0, "RTPRIO": 0, "MEMLOCK": orders.LOCKED_BYTES, "MSGQUEUE": orders.QUEUED_BYTES, "SIGPENDING": orders.PENDING_SIGNALS,
-        "NOFILE": orders.LEAST_FILES, "NPROC": 6,
+        "CORE": 1, "NICE": 0, "RTPRIO": 0, "MEMLOCK": spawn_requests.LOCKED_BYTES, "MSGQUEUE": spawn_requests.QUEUED_BYTES, "SIGPENDING": spawn_requests.PENDING_SIGNALS,
+        "NOFILE": spawn_requests.LEAST_FILES, "NPROC": 6,
     }  # fmt: skip
-    by_process = orders.rlimits(full, Limits(), frozenset(), count_processes=False, most_files=5000)
+    by_process = spawn_requests.rlimits(full, Limits(), frozenset(), count_processes=False, most_files=5000)
     assert by_process["DATA"] == 100
-    many = orders.rlimits(Limits(files=9000), Limits(), frozenset(), count_processes=False, most_files=5000)
+    many = spawn_requests.rlimits(Limits(files=9000), Limits(), frozenset(), count_processes=False, most_files=5000)
     assert many["NOFILE"] == 5000
-    assert (orders.in_memory(None), orders.in_memory(1 << 20), orders.in_memory(1 << 40)) == (None, 1 << 20, None)
+    assert (spawn_requests.in_memory(None), spawn_requests.in_memory(1 << 20), spawn_requests.in_memory(1 << 40)) == (
+        None,
+        1 << 20,
+        None,
+    )
 
 
 def test_sandboxes_of_the_same_user_have_fewer_files_than_we() -> None:
     """Else one of them could keep us from sending files, as we do with each command."""
-    assert orders.most_files(20_000, ranged=True) == orders.DEFAULT_FILES
-    assert orders.most_files(20_000, ranged=False) == 10_000
-    assert orders.most_files(100, ranged=False) == orders.LEAST_FILES
+    assert spawn_requests.most_files(20_000, ranged=True) == spawn_requests.DEFAULT_FILES
+    assert spawn_requests.most_files(20_000, ranged=False) == 10_000
+    assert spawn_requests.most_files(100, ranged=False) == spawn_requests.LEAST_FILES
 
 
 def test_containers_of_a_sandbox_share_its_terminals() -> None:
     given: list[int] = []
     for _ in range(8):
-        given.append(orders.terminals(given))
+        given.append(spawn_requests.terminal_quota(given))
     assert given == [64, 32, 16, 8, 4, 4, 4, 4]
-    assert orders.terminals([], left=100) == 14  # what others hold of those that have ended is not
-    assert orders.terminals([], left=200) == orders.LEAST_TERMINALS
-    assert orders.terminals(given[1:]) > 16  # what one had that has ended is there for others
+    assert spawn_requests.terminal_quota([], left=100) == 14  # what others hold of those that have ended is not
+    assert spawn_requests.terminal_quota([], left=200) == spawn_requests.LEAST_TERMINALS
+    assert spawn_requests.terminal_quota(given[1:]) > 16  # what one had that has ended is there for others
 
 
 def test_an_ordinary_user_keeps_half() -> None:
     whole = {"max_inotify_instances": 128, "max_inotify_watches": 8192}
-    assert shares.together(whole) == {"max_inotify_instances": 64, "max_inotify_watches": 4096}
-    assert shares.of_one_sandbox(whole) == {"max_inotify_instances": 16, "max_inotify_watches": 1024}
-    assert shares.of_one_sandbox({"max_inotify_instances": 8}) == {"max_inotify_instances": shares.LEAST}
-    assert set(shares.of_this_user()) <= set(shares.COUNTED)
+    assert namespaces.quotas_of_all(whole) == {"max_inotify_instances": 64, "max_inotify_watches": 4096}
+    assert namespaces.sandbox_quotas(whole) == {"max_inotify_instances": 16, "max_inotify_watches": 1024}
+    assert namespaces.sandbox_quotas({"max_inotify_instances": 8}) == {"max_inotify_instances": namespaces.LEAST}
+    assert set(namespaces.user_quotas()) <= set(namespaces.COUNTED)
 
 
 @pytest.mark.parametrize(
@@ -145,13 +149,13 @@ def test_programs_are_looked_for_as_a_shell_does(tmp_path: Path) -> None:
         (tmp_path / folder / "prog").chmod(mode)
     (tmp_path / "one" / "folder").mkdir()
     search = f"{tmp_path}/none:{tmp_path}/one:{tmp_path}/two"
-    assert spawn.resolve("prog", search) == f"{tmp_path}/two/prog"
-    assert spawn.resolve("./prog", search) == "./prog"
+    assert init.find_program("prog", search) == f"{tmp_path}/two/prog"
+    assert init.find_program("./prog", search) == "./prog"
     with pytest.raises(PermissionError):
-        spawn.resolve("prog", f"{tmp_path}/one")
+        init.find_program("prog", f"{tmp_path}/one")
     for name in ("folder", "missing", ""):
         with pytest.raises(FileNotFoundError):
-            spawn.resolve(name, search)
+            init.find_program(name, search)
 
 
 GOOD = """self 2
@@ -178,16 +182,16 @@ def test_a_probe_believes_only_what_was_tried() -> None:
         "memory",
         "cpu",
     }
-    assert probing.judge(GOOD, frozenset({"cpu"}), landlock=True) == every
+    assert probe.judge(GOOD, frozenset({"cpu"}), landlock=True) == every
     worse = {
         "filesystem": GOOD + "saw outside", "network": GOOD + "net eth0: 1", "processes": GOOD.replace("self 2", "self 4711"),
         "capabilities": GOOD.replace("0000000000000000", "0000000000000400"), "seccomp": GOOD.replace("Seccomp:\t2", "Seccomp:\t0"),
         "pids": GOOD.replace("count 20", "count 49"), "storage": GOOD + "stored", "memory": GOOD.replace("137", "1"),
     }  # fmt: skip
     for name, said in worse.items():
-        assert probing.judge(said, frozenset({"cpu"}), landlock=True) == every - {name}
-    assert probing.judge("", frozenset(), landlock=False) == {"storage"}
-    assert "memory" in probing.told(frozenset({"cpu", "pids", "storage", "landlock"}))
+        assert probe.judge(said, frozenset({"cpu"}), landlock=True) == every - {name}
+    assert probe.judge("", frozenset(), landlock=False) == {"storage"}
+    assert "memory" in probe.enforcement_note(frozenset({"cpu", "pids", "storage", "landlock"}))
 
 
 def test_advice_names_the_setting() -> None:
@@ -195,7 +199,7 @@ def test_advice_names_the_setting() -> None:
         "/proc/sys/user/max_user_namespaces": "0",
         "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1",
     }
-    words = probing.advice(lambda path: settings.get(path, ""))
+    words = probe.advice(lambda path: settings.get(path, ""))
     assert len(words) == 2
     assert "user.max_user_namespaces" in words[0]
     assert "AppArmor" in words[1]

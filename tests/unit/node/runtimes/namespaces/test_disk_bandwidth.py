@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.node.runtimes.namespaces import disk_bandwidth
+from sandpool.node.runtimes.namespaces import cgroup_settings
 
 
 def block(folder: Path, number: str, scheduler: str, part: str = "") -> Path:
@@ -35,7 +35,7 @@ def test_the_disk_of_a_folder(tmp_path: Path) -> None:
 
 
 def disk_of(folder: Path, name: str, number: str, part: str = "") -> str:
-    return disk_bandwidth.disk_of(folder / "not" / "yet", block(folder / name, number, "", part))
+    return cgroup_settings.disk_of(folder / "not" / "yet", block(folder / name, number, "", part))
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,13 @@ def disk_of(folder: Path, name: str, number: str, part: str = "") -> str:
 )
 def test_whether_groups_have_a_share(tmp_path: Path, scheduler: str, costs: str, shares: bool) -> None:
     links = block(tmp_path, "8:0", scheduler)
-    assert disk_bandwidth.weighs("8:0", costs, links) is shares
-    assert not disk_bandwidth.weighs("", costs, links)
+    assert cgroup_settings.shares_by_weight("8:0", costs, links) is shares
+    assert not cgroup_settings.shares_by_weight("", costs, links)
 
 
 def test_a_pod_says_what_is_not_held() -> None:
-    assert disk_bandwidth.note(None, "", None) == ""
-    assert disk_bandwidth.note(50, "8:0", 2) == ""
-    assert "not on one disk" in disk_bandwidth.note(50, "", None)
-    assert "no control group" in disk_bandwidth.note(50, "8:0", None)
-    assert "direct or synced" in disk_bandwidth.note(50, "8:0", 1)
+    assert cgroup_settings.io_note(None, "", None) == ""
+    assert cgroup_settings.io_note(50, "8:0", 2) == ""
+    assert "not on one disk" in cgroup_settings.io_note(50, "", None)
+    assert "no control group" in cgroup_settings.io_note(50, "8:0", None)
+    assert "direct or synced" in cgroup_settings.io_note(50, "8:0", 1)

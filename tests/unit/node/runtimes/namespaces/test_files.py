@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from sandpool.node.openat import discard
-from sandpool.node.runtimes.namespaces.forked import older, owners, removal, targets
+from sandpool.node.openat import remove_file
+from sandpool.node.runtimes.namespaces.forked import owners, removal, targets
 from sandpool.node.runtimes.namespaces.forked.frames import Refused
-from sandpool.node.runtimes.namespaces.host import copy_public, make_skeleton
-from sandpool.node.volumes.folders import opened
+from sandpool.node.runtimes.namespaces.host_skeleton import copy_public, make_skeleton
+from sandpool.node.volumes.directories import open_directory
 
 ME = (os.geteuid(), os.getegid())
 
@@ -41,11 +41,11 @@ def root(tmp_path: Path, outside: Path) -> int:
 
 def test_folders_are_made_inside_only(root: int, outside: Path, tmp_path: Path) -> None:
     for path in ("/a/b/c", "real/x", "/real/x", "//", "./real/./y/"):
-        os.close(targets.make_folder(root, path, ME))
+        os.close(targets.make_directory(root, path, ME))
     assert (tmp_path / "root" / "a" / "b" / "c").is_dir()
     for path in ("/out/x", "/up/x", "/dangling", "/loop/x", "/file/x", "/a/../../x"):
         with pytest.raises((Refused, OSError)):
-            os.close(targets.make_folder(root, path, ME))
+            os.close(targets.make_directory(root, path, ME))
     assert [path.name for path in outside.iterdir()] == ["secret"]
     os.close(root)
 
@@ -65,7 +65,7 @@ def test_what_is_put_in_the_place_of_a_folder_in_a_volume_is_not_given_away(monk
             os.rename(f"{volume}/precious", f"{volume}/place")
 
         monkeypatch.setattr(os, "mkdir", exchanged)
-        os.close(targets.make_folder(root, f"{volume}/place", (4321, 4321)))
+        os.close(targets.make_directory(root, f"{volume}/place", (4321, 4321)))
         monkeypatch.undo()
         assert os.stat(f"{volume}/place").st_uid == 0
         assert os.stat(f"{volume}/made").st_uid == 4321
@@ -119,7 +119,7 @@ def test_removal_is_not_afraid_of_depth_links_or_modes(tmp_path: Path, outside: 
     removal.empty(str(top))
 
 
-def test_removal_holds_few_names_however_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removal_holds_few_names_however_many_there_are(tmp_path: Path) -> None:
     """The memory that it takes is nobody's: whoever made the names is not charged for it."""
     full, wide = tmp_path / "full", tmp_path / "full" / "wide"
     wide.mkdir(parents=True)
@@ -127,7 +127,6 @@ def test_removal_holds_few_names_however_many_there_are(tmp_path: Path, monkeypa
         os.close(os.open(wide / str(number).rjust(200, "x"), os.O_CREAT))
     for number in range(120):
         (full / f"d{number}" / "e" / "f").mkdir(parents=True)
-    monkeypatch.setattr(removal, "MOST_NAMES", 50, raising=False)
     tracemalloc.start()
     try:
         removal.empty(str(full))
@@ -141,7 +140,7 @@ def test_removal_holds_few_names_however_many_there_are(tmp_path: Path, monkeypa
 def test_only_older_runs_of_the_same_container_are_removed(tmp_path: Path) -> None:
     for name in ("main-0", "main-1", "main-x", "main", "main-1-0", "other-0"):
         (tmp_path / name / "in").mkdir(parents=True)
-    older.remove_older(str(tmp_path / "main-2"))
+    removal.remove_older(str(tmp_path / "main-2"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["main", "main-1-0", "main-x", "other-0"]
 
 
@@ -204,7 +203,7 @@ def test_owners_are_shifted_where_the_file_system_cannot_map_them(tmp_path: Path
     os.chown(top / "sub", 1000, 70000)
     os.chown(top / "sub" / "file", other + 7, other)
     for _ in range(2):  # again changes nothing
-        with opened(top) as folder:
+        with open_directory(top) as folder:
             owners.shift_owners(folder, base)
         found = {
             str(path.relative_to(top)): (path.lstat().st_uid - base, path.lstat().st_gid - base)
@@ -234,10 +233,10 @@ def test_what_loses_its_last_name_is_empty_for_whoever_holds_it(tmp_path: Path) 
         (tmp_path / name).write_text("text")
     (tmp_path / "closed").chmod(0)
     os.link(tmp_path / "one", tmp_path / "two")
-    with opened(tmp_path) as folder:
+    with open_directory(tmp_path) as folder:
         files = [os.open(name, os.O_PATH, dir_fd=folder) for name in ("last", "closed", "one")]
         for name in ("last", "closed", "one", "link"):
-            discard(name, folder)
+            remove_file(name, folder)
     assert [os.fstat(file).st_size for file in files] == [0, 0, 4]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "two"]
     assert (tmp_path / "other").read_text() == "other"

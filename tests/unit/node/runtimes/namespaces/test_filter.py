@@ -7,20 +7,24 @@ import struct
 
 import pytest
 
-from sandpool.node.runtimes.namespaces.forked.filter import (
+from sandpool.node.runtimes.namespaces.forked.seccomp import (
+    ABSENT,
     ALLOW,
     AND,
     ERROR,
+    FORBIDDEN,
+    JUDGED,
     JUMP_EQUAL,
     JUMP_GREATER,
     JUMP_SET,
     KILL,
     LOAD,
     RETURN,
+    Architecture,
+    architecture,
     assemble,
     instructions,
 )
-from sandpool.node.runtimes.namespaces.forked.syscalls import ABSENT, FORBIDDEN, JUDGED, Architecture, architecture
 
 MACHINES = {"x86_64": 0, "aarch64": 1}
 
@@ -81,6 +85,14 @@ def test_what_is_forbidden_is_refused_and_the_rest_allowed(machine: str) -> None
         ("socket", (16, 3, 9), ERROR | errno.EAFNOSUPPORT),
         ("socket", (17, 3, 0), ERROR | errno.EAFNOSUPPORT),
         ("socket", (40, 1, 0), ERROR | errno.EAFNOSUPPORT),
+        ("socket", (2, 0o2000001, 6), ALLOW),
+        ("socket", (10, 2, 17), ALLOW),
+        ("socket", (2, 2, 1), ALLOW),
+        ("socket", (10, 2, 58), ALLOW),
+        ("socket", (2, 1, 262), ERROR | errno.EPROTONOSUPPORT),  # MPTCP
+        ("socket", (10, 1, 262), ERROR | errno.EPROTONOSUPPORT),
+        ("socket", (2, 1, 132), ERROR | errno.EPROTONOSUPPORT),  # SCTP
+        ("socket", (2, 2, 136), ERROR | errno.EPROTONOSUPPORT),  # UDP-Lite
         ("socketpair", (1, 1, 0), ALLOW),
         ("ioctl", (0, 0x5401), ALLOW),
         ("ioctl", (0, 0x5412), ERROR | errno.EPERM),
@@ -114,6 +126,13 @@ def test_what_is_forbidden_is_refused_and_the_rest_allowed(machine: str) -> None
         ("setsockopt", (3, 1, 50), ERROR | errno.ENOPROTOOPT),
         ("setsockopt", (3, 1, 51), ERROR | errno.ENOPROTOOPT),
         ("setsockopt", (3, 1, 52), ERROR | errno.ENOPROTOOPT),
+        ("setsockopt", (3, 6, 1), ALLOW),
+        ("setsockopt", (3, 6, 14), ERROR | errno.ENOPROTOOPT),  # keys that sign segments
+        ("setsockopt", (3, 6, 32), ERROR | errno.ENOPROTOOPT),
+        ("setsockopt", (3, 6, 38), ERROR | errno.ENOPROTOOPT),
+        ("setsockopt", (3, 41, 26), ALLOW),
+        ("setsockopt", (3, 41, 32), ERROR | errno.ENOPROTOOPT),  # flow labels
+        ("setsockopt", (3, 1, 32), ALLOW),
         ("ioprio_set", (1, 0, 0), ALLOW),
         ("ioprio_set", (1, 0, 0x4004), ALLOW),
         ("ioprio_set", (1, 0, 0x4007), ALLOW),

@@ -7,31 +7,31 @@ from pathlib import Path
 import pytest
 
 from sandpool.node.backend import Probe
-from sandpool.node.runtimes.namespaces.group_journal import GroupJournal, ours
-from sandpool.node.runtimes.namespaces.remembered import facts_of_this_machine, fingerprint, recall, remember
+from sandpool.node.runtimes.namespaces.cgroup_manager import CgroupJournal, own_groups
+from sandpool.node.runtimes.namespaces.probe import facts_of_this_machine, fingerprint, load_cached, store_cached
 
 WENT_WELL = Probe(True, "", "this machine does not enforce: landlock", frozenset({"network", "seccomp"}))
 
 
 def test_a_probe_is_believed_on_the_same_machine_only(tmp_path: Path) -> None:
     file = tmp_path / "probed.json"
-    remember(file, "here", WENT_WELL)
-    assert recall(file, "here") == WENT_WELL
-    assert recall(file, "elsewhere") is None
+    store_cached(file, "here", WENT_WELL)
+    assert load_cached(file, "here") == WENT_WELL
+    assert load_cached(file, "elsewhere") is None
 
 
 def test_a_failure_is_not_kept(tmp_path: Path) -> None:
     file = tmp_path / "probed.json"
-    remember(file, "here", WENT_WELL)
-    remember(file, "here", Probe(False, "NotIsolated", "no"))
-    assert recall(file, "here") is None
+    store_cached(file, "here", WENT_WELL)
+    store_cached(file, "here", Probe(False, "NotIsolated", "no"))
+    assert load_cached(file, "here") is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"machine": 1}', '{"machine": "here"}'])
 def test_what_makes_no_sense_is_not_believed(tmp_path: Path, text: str) -> None:
     file = tmp_path / "probed.json"
     file.write_text(text)
-    assert recall(file, "here") is None
+    assert load_cached(file, "here") is None
 
 
 def test_any_fact_that_changes_makes_another_machine(tmp_path: Path) -> None:
@@ -55,12 +55,12 @@ def test_groups_are_ours_by_name_and_place() -> None:
         "sandpool-x",
         "",
     ]
-    assert ours([*mine, *others, *mine], "sandpool-x", mounted) == mine
-    assert ours(mine, "sandpool-x", []) == []
+    assert own_groups([*mine, *others, *mine], "sandpool-x", mounted) == mine
+    assert own_groups(mine, "sandpool-x", []) == []
 
 
 def test_a_journal_keeps_what_is_still_there(tmp_path: Path) -> None:
-    journal = GroupJournal(tmp_path / "new" / "cgroups.json")
+    journal = CgroupJournal(tmp_path / "new" / "cgroups.json")
     assert journal.read() == []
     journal.add(["/a", "/b", "/a"])
     journal.add(["/b", "/c"])

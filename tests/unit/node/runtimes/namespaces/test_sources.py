@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from sandpool.node.runtimes.contract import Mount
-from sandpool.node.runtimes.namespaces.forked import kernel, sources
+from sandpool.node.runtimes.namespaces.forked import kernel, mount_sources
 from sandpool.node.runtimes.namespaces.forked.frames import Refused
-from sandpool.node.runtimes.namespaces.orders import mount
+from sandpool.node.runtimes.namespaces.spawn_requests import mount_request
 
 
 @contextmanager
 def opened(source: Path, within: Path | None = None, sub: str = "", *, make: bool = True) -> Iterator[Path]:
     """The real path of what is opened."""
-    file = sources.open_source(mount(Mount("/v", source, within=within, sub_path=sub, make=make), ""))
+    file = mount_sources.open_source(mount_request(Mount("/v", source, within=within, sub_path=sub, make=make), ""))
     try:
         yield Path(os.readlink(f"/proc/self/fd/{file}"))
     finally:
@@ -126,8 +126,8 @@ def test_a_layer_is_no_link(volume: Path) -> None:
     (volume / "link").symlink_to(volume.parent / "outside")
     for path in (volume / "link", volume / "link" / "secret"):
         with pytest.raises(Refused, match="symbolic link"):
-            sources.open_layer(str(path))
-    os.close(sources.open_layer(str(volume / "a")))
+            mount_sources.open_layer(str(path))
+    os.close(mount_sources.open_layer(str(volume / "a")))
 
 
 class Exchange:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.node.runtimes.namespaces import cgroups
-from sandpool.node.runtimes.namespaces.group_readings import Groups
-from sandpool.node.runtimes.namespaces.hierarchies import Place
+from sandpool.node.runtimes.namespaces import cgroup_settings
+from sandpool.node.runtimes.namespaces.cgroup_hierarchy import CgroupReader, ControllerPath
 from sandpool.node.runtimes.namespaces.tenant_accounts import (
     INTERVAL,
     LINGER,
@@ -83,7 +82,7 @@ def test_limits_are_written_in_the_order_that_the_kernel_takes() -> None:
     names = ["memory.memsw.limit_in_bytes", "memory.limit_in_bytes"]
     assert [(file, value) for file, value, _ in writes(1, low, high)] == [(name, str(2 * GIB)) for name in names]
     assert [file for file, _, _ in writes(1, high, low)] == names[::-1]
-    assert writes(1, low, MemoryLimits(GIB, 7)) == [(cgroups.SOCKETS, "7", False)]
+    assert writes(1, low, MemoryLimits(GIB, 7)) == [(cgroup_settings.SOCKETS, "7", False)]
     assert writes(2, low, MemoryLimits(UNLIMITED, 7)) == [("memory.max", "max", True)]
     assert {value for _, value, _ in writes(1, low, MemoryLimits())} == {"-1"}
     assert writes(1, low, low) == writes(2, low, low) == []
@@ -171,7 +170,7 @@ def test_a_group_without_sandboxes_stays_for_a_while() -> None:
     assert account.due == 300.0 + LINGER
 
 
-# On version 2, which this machine may not have: a folder that should_measure like a group.
+# On version 2, which this machine may not have: a directory that looks like a group.
 
 
 def group(tmp_path: Path, **files: str) -> TenantGroup:
@@ -221,16 +220,16 @@ def test_whoever_starts_while_a_limit_is_lowered_has_what_it_needs(
     one.enter("a", GIB)
     one.begin()
     one.leave("a", 0.0)
-    real = TenantGroup._write
+    real = TenantGroup.write
 
     def slow(self: TenantGroup, old: MemoryLimits, new: MemoryLimits) -> None:
-        monkeypatch.setattr(TenantGroup, "_write", real)
+        monkeypatch.setattr(TenantGroup, "write", real)
         one.enter("b", 4 * GIB)
         (tmp_path / "memory.max").write_text("")
         real(self, old, new)
         assert written(tmp_path) == str(SPARE)
 
-    monkeypatch.setattr(TenantGroup, "_write", slow)
+    monkeypatch.setattr(TenantGroup, "write", slow)
     one.settle(measure=False)
     assert written(tmp_path) == str(4 * GIB + GIB // 2 + SPARE)
     assert one.account.applied == one.account.target
@@ -245,17 +244,21 @@ def test_a_group_that_was_never_made_has_nothing(tmp_path: Path) -> None:
 
 
 def test_only_where_memory_is_counted_are_sandboxes_in_a_group_of_their_tenant() -> None:
-    hybrid = {"memory": Place(1, "/m/x"), "pids": Place(1, "/p/x"), "unified": Place(2, "/u/x")}
-    assert cgroups.places_of(hybrid, "team") == hybrid | {"memory": Place(1, "/m/x/tenant-team")}
-    assert cgroups.tenant_group(hybrid, "team") == ("/m/x/tenant-team", [("memory.use_hierarchy", "1", False)])
-    unified = {name: Place(2, "/u/x") for name in ("memory", "cpu", "unified")}
-    assert cgroups.places_of(unified, "team") == dict.fromkeys(unified, Place(2, "/u/x/tenant-team"))
-    assert cgroups.tenant_group(unified, "team") == (
+    hybrid = {
+        "memory": ControllerPath(1, "/m/x"),
+        "pids": ControllerPath(1, "/p/x"),
+        "unified": ControllerPath(2, "/u/x"),
+    }
+    assert cgroup_settings.places_of(hybrid, "team") == hybrid | {"memory": ControllerPath(1, "/m/x/tenant-team")}
+    assert cgroup_settings.tenant_group(hybrid, "team") == ("/m/x/tenant-team", [("memory.use_hierarchy", "1", False)])
+    unified = {name: ControllerPath(2, "/u/x") for name in ("memory", "cpu", "unified")}
+    assert cgroup_settings.places_of(unified, "team") == dict.fromkeys(unified, ControllerPath(2, "/u/x/tenant-team"))
+    assert cgroup_settings.tenant_group(unified, "team") == (
         "/u/x/tenant-team",
         [("cgroup.subtree_control", "+memory +cpu", True)],
     )
-    without = {"pids": Place(1, "/p/x")}
-    assert cgroups.places_of(without, "team") == without
-    assert cgroups.places_of(hybrid, "") == hybrid
-    assert cgroups.tenant_group(without, "team") is cgroups.tenant_group(hybrid, "") is None
-    assert Groups(cgroups.places_of(hybrid, "team")).ooms(["/m/x/tenant-team/pod"]) == 0
+    without = {"pids": ControllerPath(1, "/p/x")}
+    assert cgroup_settings.places_of(without, "team") == without
+    assert cgroup_settings.places_of(hybrid, "") == hybrid
+    assert cgroup_settings.tenant_group(without, "team") is cgroup_settings.tenant_group(hybrid, "") is None
+    assert CgroupReader(cgroup_settings.places_of(hybrid, "team")).ooms(["/m/x/tenant-team/pod"]) == 0

@@ -1,1 +1,4 @@
-"""SPDY/3.1, the server's side, as far as Kubernetes' clients speak it: a pure session and one open connection."""
+"""The server side of SPDY/3.1, as far as Kubernetes clients use it: frames, a pure session, and an open connection.
+
+Nothing here knows what the streams carry.
+"""

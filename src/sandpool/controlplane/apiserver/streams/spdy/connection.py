@@ -1,6 +1,6 @@
-"""One open SPDY connection: the session's events become streams that can be read and written.
+"""One open SPDY connection: turns the session's events into streams that can be read and written.
 
-One task runs `pump`. It reads no further while one stream holds more than it should: the client is slowed down, nothing grows.
+One task runs `pump`. It stops reading while the buffer of a stream is full, so the client is slowed down and memory is bounded.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from sandpool.controlplane.apiserver.streams.inbox import Inbox
-from sandpool.controlplane.apiserver.streams.limits import StreamLimits
-from sandpool.controlplane.apiserver.streams.pipe import Gone, Wire
+from sandpool.controlplane.apiserver.limits import StreamLimits
+from sandpool.controlplane.apiserver.streams.pipe import ByteStream, ClientGone, ReceiveBuffer
 from sandpool.controlplane.apiserver.streams.spdy.frames import MOST_DATA, Broken, GoAway, Reset
 from sandpool.controlplane.apiserver.streams.spdy.session import (
     Arrived,
@@ -25,7 +24,7 @@ from sandpool.controlplane.apiserver.streams.spdy.session import (
 
 
 class Stream:
-    """One stream that the client opened. Reading it tells the client that it may send more."""
+    """One stream that the client opened. Reading it widens the client's window."""
 
     def __init__(
         self,
@@ -38,22 +37,22 @@ class Stream:
         self._connection = connection
         self.number = number
         self.headers = headers
-        self.inbox = Inbox(held, charge)
-        self.dropped = asyncio.Event()  # the client wants nothing more of it, or has left
+        self.buffer = ReceiveBuffer(held, charge)
+        self.dropped = asyncio.Event()  # the client has reset it, or disconnected
 
     async def read(self) -> bytes:
-        data = await self.inbox.read()
+        data = await self.buffer.read()
         if data:
             await self._connection.consumed(self.number, len(data))
         return data
 
     async def write(self, data: bytes) -> None:
-        """Waits until the client has room. Gone if nobody reads this stream any more."""
+        """Sends data as the client's window allows. Raises ClientGone if the client has reset this stream or disconnected."""
         for start in range(0, len(data), MOST_DATA):
             await self._connection.send(self.number, data[start : start + MOST_DATA])
 
     async def finish(self) -> None:
-        """Nothing more is written."""
+        """Ends our side: nothing more is written."""
         await self._connection.finish(self.number)
 
     async def reset(self, why: Reset = Reset.CANCEL) -> None:
@@ -63,8 +62,8 @@ class Stream:
 class Connection:
     """`opened` is called for each stream that the client opens, and accepts or refuses it."""
 
-    def __init__(self, wire: Wire, limits: StreamLimits, opened: Callable[[Stream], None]) -> None:
-        self._wire = wire
+    def __init__(self, connection: ByteStream, limits: StreamLimits, opened: Callable[[Stream], None]) -> None:
+        self._wire = connection
         self._limits = limits
         self._opened = opened
         self._session = Session(limits.streams)
@@ -74,7 +73,7 @@ class Connection:
         self.blocked: Callable[[Stream], float | None] = lambda stream: None
 
     async def pump(self) -> None:
-        """Until the client leaves. What it left half done looks as if it had ended it."""
+        """Reads until the client disconnects. Streams that are still open then end."""
         try:
             while data := await self._wire.read():
                 events = self._session.receive(data)
@@ -82,11 +81,11 @@ class Connection:
                 touched = self._take_in(events)
                 await self._flush()
                 for stream in touched:
-                    if stream.inbox.full:
+                    if stream.buffer.full:
                         await self._room(stream)
         except Broken as error:
             await self._leave(GoAway.PROTOCOL_ERROR, str(error))
-        except Gone:
+        except ClientGone:
             pass
         finally:
             for stream in list(self._streams.values()):
@@ -100,37 +99,37 @@ class Connection:
                 self._streams[event.stream] = stream
                 self._opened(stream)
             elif isinstance(event, Pinged):
-                if self._wire.writable:  # one that does not read does not wait for an answer
+                if self._wire.writable:  # no pong for a client that does not read
                     self._session.pong(event.id)
             elif isinstance(event, Widened):
                 self._widened.set()
             elif isinstance(event, Arrived | Ended | Dropped) and (known := self._streams.get(event.stream)):
                 if isinstance(event, Arrived):
-                    known.inbox.put(event.data)
+                    known.buffer.put(event.data)
                     touched[event.stream] = known
                 elif isinstance(event, Ended):
-                    known.inbox.end()
+                    known.buffer.end()
                     self._forget(event.stream)
                 else:
                     self._drop(known)
         return list(touched.values())
 
     async def _room(self, stream: Stream) -> None:
-        """Waits until what has arrived is read. One that holds up others for too long is given up for them."""
+        """Waits until the stream's buffer has room. A stream that blocks the others for too long is reset."""
         try:
             async with asyncio.timeout(self.blocked(stream)):
-                await stream.inbox.room()
+                await stream.buffer.room()
         except TimeoutError:
             await self.reset(stream, Reset.FLOW_CONTROL_ERROR)
 
     def _drop(self, stream: Stream) -> None:
         self._streams.pop(stream.number, None)
-        stream.inbox.discard()
+        stream.buffer.discard()
         stream.dropped.set()
-        self._widened.set()  # whoever waits to write on it shall see that it is over
+        self._widened.set()  # wakes writers that wait for it
 
     def _forget(self, number: int) -> None:
-        """One that both sides have ended; what it holds can still be read."""
+        """Forgets a stream that both sides have ended; its buffer can still be read."""
         if self._session.over(number):
             self._streams.pop(number, None)
 
@@ -146,7 +145,7 @@ class Connection:
     async def send(self, number: int, data: bytes) -> None:
         while data:
             if not self._session.open(number):
-                raise Gone
+                raise ClientGone
             room = self._session.room(number)
             if not room:
                 self._widened.clear()
@@ -170,27 +169,27 @@ class Connection:
         self._session.consumed(number, size)
         try:
             await self._flush()
-        except Gone:
-            pass  # what was read is good all the same
+        except ClientGone:
+            pass  # the data that was read is still valid
 
-    async def sign_of_life(self) -> None:
+    async def keep_alive(self) -> None:
         if self._wire.writable:
             self._session.ping()
             await self._flush()
-        await self._wire.sign_of_life()
+        await self._wire.keep_alive()
 
     async def close(self) -> None:
         await self._leave(GoAway.OK, "")
 
-    async def _leave(self, why: GoAway, words: str) -> None:
+    async def _leave(self, why: GoAway, message: str) -> None:
         self._session.go_away(why)
         try:
             await self._flush()
-        except Gone:
+        except ClientGone:
             return
-        await self._wire.close(words)
+        await self._wire.close(message)
 
     async def _flush(self) -> None:
-        async with self._answering:  # header blocks must leave in the order in which they were packed
+        async with self._answering:  # header blocks must be sent in the order in which they were compressed
             if out := self._session.take():
                 await self._wire.answer(out)

@@ -1,8 +1,8 @@
-"""One SPDY/3.1 session as a server holds it: which streams there are and what may be sent. Pure.
+"""The server side of one SPDY/3.1 session: which streams are open, and what may be sent. Pure.
 
-`receive` turns bytes into events and leaves answers in `take`. Clients of Kubernetes neither keep to windows nor widen ours, so
-windows bind us only once a client has spoken of them (SETTINGS or WINDOW_UPDATE); ours are widened as data is consumed. What a
-client sends beyond them is bounded by not reading the connection, which is the caller's part.
+`receive` turns bytes into events; `take` returns the frames to send. Kubernetes clients ignore our windows and never widen theirs, so we respect
+windows only once a client has sent SETTINGS or WINDOW_UPDATE. Our own windows are widened as data is consumed. If a client sends more than they
+allow, the caller bounds it by not reading the connection.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from sandpool.controlplane.apiserver.streams.spdy.frames import (
     STREAM,
     Broken,
     Control,
+    Damaged,
     DataPiece,
     Decoder,
     Flag,
     GoAway,
+    HeaderReader,
+    HeaderWriter,
     Kind,
     Reset,
     at,
@@ -26,22 +29,25 @@ from sandpool.controlplane.apiserver.streams.spdy.frames import (
     data_frame,
     number,
 )
-from sandpool.controlplane.apiserver.streams.spdy.headers import Damaged, HeaderReader, HeaderWriter
 
 WINDOW: Final = 64 * 1024
-"""What either side may send on a stream, and on all together, before it is told that more is welcome."""
-_INITIAL_WINDOW: Final = 7  # the setting
-_CONNECTION: Final = 0  # stands for all streams together, in windows
+"""Bytes that either side may send on a stream, and on all streams together, before the window is widened."""
+_INITIAL_WINDOW: Final = 7  # id of the setting
+_CONNECTION: Final = 0  # the stream number that means the whole connection, in WINDOW_UPDATE
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
+    """The client opened a stream."""
+
     stream: int
     headers: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
+    """Data arrived on a stream."""
+
     stream: int
     data: bytes
 
@@ -55,26 +61,26 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The client wants nothing more of this stream."""
+    """The client has reset this stream."""
 
     stream: int
 
 
 @dataclass(frozen=True, slots=True)
 class Pinged:
-    """To be answered by `pong`, unless the client does not read."""
+    """The client sent a PING. Answer it with `pong`, unless the client does not read."""
 
     id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Widened:
-    """More may be sent than before."""
+    """The client widened a window: more may be sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The client opens no more streams."""
+    """The client will open no more streams (GOAWAY)."""
 
 
 Event = Opened | Arrived | Ended | Dropped | Pinged | Widened | Left
@@ -82,31 +88,33 @@ Event = Opened | Arrived | Ended | Dropped | Pinged | Widened | Left
 
 @dataclass(slots=True)
 class _Stream:
-    window: int = 0  # what may still be sent, beyond what the client grants every stream at first
-    unread: int = 0  # bytes that were consumed since our window was last widened
+    window: int = 0  # bytes that may still be sent, relative to the client's initial window
+    unread: int = 0  # bytes consumed since our window was last widened
     ended: bool = False  # by the client
     finished: bool = False  # by us
 
 
 class Session:
+    """The state of one session; see the module."""
+
     def __init__(self, most_streams: int) -> None:
         self._most = most_streams
         self._decoder = Decoder()
         self._reader = HeaderReader()
         self._writer = HeaderWriter()
-        self._streams: dict[int, _Stream] = {}
+        self.streams: dict[int, _Stream] = {}
         self._last = 0  # the newest stream that the client opened
-        self._windowed = False  # the client keeps windows
+        self._windowed = False  # whether the client uses flow control
         self._initial = WINDOW
-        self._all = _Stream(WINDOW)  # settings are about streams only
+        self._all = _Stream(WINDOW)  # the window of the connection: SETTINGS do not change it
         self._out = bytearray()
         self._pings = 0
-        self.frames = 0  # in what was received last
+        self.frames = 0  # number of frames in the last `receive`
 
-    # What the client sends.
+    # Receiving.
 
     def receive(self, data: bytes) -> list[Event]:
-        """Broken ends the session."""
+        """The events in these bytes. Raises Broken if the client breaks the protocol: end the session then."""
         events: list[Event] = []
         frames = self._decoder.feed(data)
         self.frames = len(frames)
@@ -118,7 +126,7 @@ class Session:
         return events
 
     def _data(self, frame: DataPiece, events: list[Event]) -> None:
-        stream = self._streams.get(frame.stream)
+        stream = self.streams.get(frame.stream)
         if stream is None or stream.ended:
             self._stray(frame, stream is not None, events)
             self._consumed(_CONNECTION, self._all, len(frame.data))
@@ -129,7 +137,8 @@ class Session:
             self._end(frame.stream, events)
 
     def _stray(self, frame: DataPiece, ended: bool, events: list[Event]) -> None:
-        """Data after the client's own end is an error, as is data for what never was; after our end it is only late."""
+        """Handles data for a stream that is not open. It is an error after the client's end of the stream, or if the stream never existed.
+        After our end it is only late, and ignored."""
         if ended:
             self.reset(frame.stream, Reset.PROTOCOL_ERROR)
             events.append(Dropped(frame.stream))
@@ -141,16 +150,16 @@ class Session:
         if frame.kind == Kind.SYN_STREAM:
             self._open(_whole(payload, 10, exact=False), frame.flags, events)
         elif frame.kind in (Kind.SYN_REPLY, Kind.HEADERS):
-            self._read(_whole(payload, 4, exact=False)[4:])  # not needed, but part of the context of later blocks
+            self._read(_whole(payload, 4, exact=False)[4:])  # only to update the zlib context for later blocks
             if frame.flags & Flag.FIN:
                 self._end(at(payload, 0), events)
         elif frame.kind == Kind.RST_STREAM:
-            if self._streams.pop(at(_whole(payload, 8), 0), None) is not None:
+            if self.streams.pop(at(_whole(payload, 8), 0), None) is not None:
                 events.append(Dropped(at(payload, 0)))
         elif frame.kind == Kind.SETTINGS:
             self._settings(_whole(payload, 4, exact=False), events)
         elif frame.kind == Kind.PING:
-            if _whole(payload, 4)[3] & 1:  # the others are answers to ours
+            if _whole(payload, 4)[3] & 1:  # odd ids are pings of the client; even ones answer ours
                 events.append(Pinged(int.from_bytes(payload, "big")))
         elif frame.kind == Kind.GOAWAY:
             events.append(Left())
@@ -162,10 +171,10 @@ class Session:
         if not stream & 1 or stream <= self._last:
             raise Broken(f"the client may not open a stream {stream} after {self._last}")
         self._last = stream
-        if len(self._streams) >= self._most:
+        if len(self.streams) >= self._most:
             self.reset(stream, Reset.REFUSED_STREAM)
             return
-        self._streams[stream] = _Stream(finished=bool(flags & Flag.UNIDIRECTIONAL))
+        self.streams[stream] = _Stream(finished=bool(flags & Flag.UNIDIRECTIONAL))
         events.append(Opened(stream, headers))
         if flags & Flag.FIN:
             self._end(stream, events)
@@ -177,14 +186,14 @@ class Session:
             raise Broken(str(error)) from None
 
     def _end(self, number: int, events: list[Event]) -> None:
-        stream = self._streams.get(number)
+        stream = self.streams.get(number)
         if stream is not None and not stream.ended:
             stream.ended = True
             events.append(Ended(number))
             self._forget(number, stream)
 
     def _settings(self, payload: bytes, events: list[Event]) -> None:
-        """Of a setting that is repeated the last counts; none takes longer the more streams there are."""
+        """Applies SETTINGS: the last value of a repeated setting counts. The cost does not depend on the number of streams."""
         widened = False
         for place in range(4, len(payload) - 7, 8):
             if int.from_bytes(payload[place + 1 : place + 4], "big") == _INITIAL_WINDOW:
@@ -195,7 +204,7 @@ class Session:
 
     def _widen(self, payload: bytes, events: list[Event]) -> None:
         which, more = at(payload, 0), at(payload, 4)
-        stream = self._all if which == _CONNECTION else self._streams.get(which)
+        stream = self._all if which == _CONNECTION else self.streams.get(which)
         self._windowed = True
         if stream is None:
             return
@@ -204,60 +213,60 @@ class Session:
             events.append(Widened())
         elif which == _CONNECTION:
             raise Broken("the client widened the window of the session too far")
-        elif which in self._streams:
+        elif which in self.streams:
             self.reset(which, Reset.FLOW_CONTROL_ERROR)
             events.append(Dropped(which))
 
-    # What we send.
+    # Sending.
 
     def take(self) -> bytes:
-        """Frames that `receive` and the methods below left to be sent, in order."""
+        """Takes the frames that `receive` and the methods below have queued, in order."""
         out = bytes(self._out)
         self._out.clear()
         return out
 
     def accept(self, stream: int) -> None:
-        if stream in self._streams:
+        if stream in self.streams:
             self._out += control(Kind.SYN_REPLY, number(stream) + self._writer.write({}))
 
     def room(self, stream: int) -> int:
         """How many bytes of data may be sent on a stream now."""
-        mine = self._streams.get(stream)
+        mine = self.streams.get(stream)
         if mine is None or mine.finished:
             return 0
         return max(0, min(self._initial + mine.window, self._all.window)) if self._windowed else WINDOW
 
     def open(self, stream: int) -> bool:
         """Whether anything may still be sent on it."""
-        mine = self._streams.get(stream)
+        mine = self.streams.get(stream)
         return mine is not None and not mine.finished
 
     def over(self, stream: int) -> bool:
-        """Whether both sides have ended it, or one has given it up."""
-        return stream not in self._streams
+        """Whether both sides have ended the stream, or one has reset it."""
+        return stream not in self.streams
 
     def data(self, stream: int, data: bytes) -> bytes:
-        """The frame, for which there must be `room`: it may wait for the client, which answers should not."""
-        self._streams[stream].window -= len(data)
+        """A data frame; there must be `room` for it. It is returned, not queued for `take`: data may wait for the client, replies should not."""
+        self.streams[stream].window -= len(data)
         self._all.window -= len(data)
         return data_frame(stream, data)
 
     def finish(self, stream: int) -> None:
-        """Nothing more is sent on it."""
-        mine = self._streams.get(stream)
+        """Ends our side of a stream."""
+        mine = self.streams.get(stream)
         if mine is not None and not mine.finished:
             mine.finished = True
             self._out += data_frame(stream, b"", fin=True)
             self._forget(stream, mine)
 
     def reset(self, stream: int, why: Reset) -> None:
-        self._streams.pop(stream, None)
+        self.streams.pop(stream, None)
         self._out += control(Kind.RST_STREAM, number(stream) + number(why))
 
     def consumed(self, stream: int, size: int) -> None:
-        """Data was taken on by whom it was for."""
+        """Widens our window after data was consumed."""
         self._consumed(_CONNECTION, self._all, size)
-        mine = self._streams.get(stream)
+        mine = self.streams.get(stream)
         if mine is not None and not mine.ended:
             self._consumed(stream, mine, size)
 
@@ -279,7 +288,7 @@ class Session:
 
     def _forget(self, number: int, stream: _Stream) -> None:
         if stream.ended and stream.finished:
-            self._streams.pop(number, None)
+            self.streams.pop(number, None)
 
 
 def _whole(payload: bytes, size: int, *, exact: bool = True) -> bytes:

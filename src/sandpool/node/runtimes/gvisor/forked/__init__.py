@@ -1,4 +1,5 @@
-"""What runs in processes of the fork-server, and in the sandbox. What may live here: the standard library, `forked` of namespaces.
+"""Code that runs in processes forked by the gVisor fork server, and inside the sandbox.
 
-Everything here is loaded before the first sandbox is forked, and holds no secret.
+What may live here: code that imports only the standard library and the `forked` package of namespaces. All of it is loaded before the first
+sandbox is forked, and must hold no secrets.
 """

@@ -1,6 +1,6 @@
-"""Runs in a sandbox, in a container of its own: takes connections on the egress port and carries them to a socket of the machine.
+"""A program in a separate container of the sandbox: relays connections from the egress port to a unix socket of the machine.
 
-It decides nothing and knows nothing: the proxy outside does. Its first argument is the port, its second the path of the socket.
+It makes no decisions; the proxy outside does. Its first argument is the port, its second the path of the socket.
 """
 
 import contextlib

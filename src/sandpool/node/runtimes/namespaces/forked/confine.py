@@ -1,6 +1,6 @@
-"""What a process gives up before anything untrusted runs in it. The order matters and is that of `confine`.
+"""Drops privileges before anything untrusted runs: capabilities, Landlock, seccomp, rlimits. The order of `confine` matters.
 
-Everything here is inherited by all that the process starts, and none of it can be taken back.
+All child processes inherit these restrictions, and none can be undone.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import signal
 import struct
 
 from sandpool.node.runtimes.namespaces.forked import kernel
-from sandpool.node.runtimes.namespaces.forked.filter import assemble
 from sandpool.node.runtimes.namespaces.forked.frames import Refused, doing
-from sandpool.node.runtimes.namespaces.forked.syscalls import architecture
+from sandpool.node.runtimes.namespaces.forked.seccomp import architecture, assemble
 
 # Access rights that each version of Landlock added.
 _RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
@@ -32,12 +31,12 @@ def seccomp_program() -> bytes:
 
 
 def confine(program: bytes) -> None:
-    """After the identity is taken, before the command is started."""
+    """Call it after the identity is set and before the command is started."""
     with doing("drop all capabilities"):
         kernel.drop_capabilities()
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     landlock()
-    # A dumpable process can be read and changed by others of its owner; and the signal is lost with each change of identity.
+    # A dumpable process can be read and ptraced by processes of the same user; and a change of identity clears PDEATHSIG.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     with doing("install the system call filter"):
@@ -45,7 +44,7 @@ def confine(program: bytes) -> None:
 
 
 def landlock() -> None:
-    """Files are to be had below the present root and nowhere else, whatever open file or path leads out of it."""
+    """Restricts file access to the current root, even through open files or paths that lead out of it."""
     abi = kernel.landlock_abi()
     if not abi:
         return
@@ -61,8 +60,8 @@ def landlock() -> None:
 
 
 def limit(limits: dict[str, int]) -> None:
-    """rlimits by name, never above what this process itself may have. That of core files is the exception, where we are allowed to: at 0,
-    which an operator may have chosen for us, the kernel would hand crashes to a program of the machine."""
+    """Sets rlimits by name, never above those of this process. The exception, where permitted, is CORE: if it were 0, which the operator may have
+    set for us, the kernel would pipe core dumps to a program of the machine."""
     for name, wanted in limits.items():
         number = getattr(resource, f"RLIMIT_{name}")
         _, most = resource.getrlimit(number)
@@ -75,9 +74,9 @@ def limit(limits: dict[str, int]) -> None:
 
 
 def prefer_for_oom(score: int) -> None:
-    """A machine out of memory takes sandboxes before anything else."""
+    """Makes the OOM killer choose sandboxes before anything else of the machine."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write(str(score))
     except OSError:
-        pass  # it is already above, and may not be lowered
+        pass  # already higher, and lowering it needs privileges

@@ -1,8 +1,11 @@
-"""The process that every sandbox is forked from: one thread, no secrets, nothing but the standard library.
+"""The fork server and its workers: every process of a sandbox is forked from here. One thread, no secrets, only the standard library.
 
-It is pid 1 of a pid namespace of its own, so that when it ends, however that comes, the kernel ends everything that was
-ever forked from it. It ends when the main process closes its socket or dies. As an ordinary user it lives in a user namespace
-in which it may do what root may do on the machine.
+It is pid 1 of its own pid namespace, so when it ends, for whatever reason, the kernel kills everything that was ever forked from it. It
+ends when the main process closes its socket or dies. For an ordinary user it runs in a user namespace in which it may do what root may do
+on the machine.
+
+A worker is a newly forked process. The main process tells it over a separate socket what to do. So the fork server never sees the request:
+no environment and no secret of one sandbox is ever in the memory from which another one is forked.
 """
 
 from __future__ import annotations
@@ -14,20 +17,33 @@ import select
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-from sandpool.node.runtimes.namespaces.forked import confine, frames, kernel, shares
-from sandpool.node.runtimes.namespaces.forked.frames import Refused
-from sandpool.node.runtimes.namespaces.forked.init import Boxd
-from sandpool.node.runtimes.namespaces.forked.sources import remember_machine
-from sandpool.node.runtimes.namespaces.forked.worker import Also, silence, work
+from sandpool.node import openat
+from sandpool.node.runtimes.namespaces.forked import (
+    cgroups,
+    confine,
+    frames,
+    identity,
+    kernel,
+    mount_sources,
+    namespaces,
+    removal,
+    rootfs,
+)
+from sandpool.node.runtimes.namespaces.forked.frames import Message, Refused
+from sandpool.node.runtimes.namespaces.forked.init import MAIN, Boxd, Init
+from sandpool.node.runtimes.namespaces.forked.layers import Ids
+from sandpool.node.runtimes.namespaces.forked.mount_sources import remember_machine
 
 SEPARATE = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
 
 
-def main(boxd: Boxd | None = None, also: Also | None = None) -> None:
-    """The last argument is the number of the open socket to the main process. `also`: orders that workers carry out besides."""
+def main(boxd: Boxd | None = None, extra: ExtraRequests | None = None) -> None:
+    """Runs the fork server. The last command line argument is the file descriptor of the socket to the main process. `extra` serves further
+    requests in workers."""
     sock = socket.socket(fileno=int(sys.argv[-1]))
     os.environ.clear()
     kernel.show_as(b"sandpool fork-server")
@@ -44,31 +60,33 @@ def main(boxd: Boxd | None = None, also: Also | None = None) -> None:
         silence()
         os.waitpid(child, 0)
         return
-    serve(sock, boxd, program, also)
+    serve(sock, boxd, program, extra)
 
 
 def separate() -> None:
-    """Leaves the machine's namespaces. The mounts of the machine still arrive here, but nothing goes back."""
+    """Leaves the machine's namespaces. New mounts of the machine still propagate here (MS_SLAVE), but none propagates back."""
     root = os.geteuid() == 0
     uid, gid = os.geteuid(), os.getegid()
-    together = {} if root else shares.together(shares.of_this_user())
+    together = {} if root else namespaces.quotas_of_all(namespaces.user_quotas())
     with frames.doing("make a user namespace" if not root else "make namespaces", "Namespaces"):
         if not root:
             kernel.unshare(kernel.CLONE_NEWUSER)
             for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
                 with open(f"/proc/self/{name}", "w") as file:
                     file.write(text)
-            shares.hold(together)
+            namespaces.set_quotas(together)
         else:
             remember_machine()
         kernel.unshare(SEPARATE)
         kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_SLAVE)
 
 
-def serve(sock: socket.socket, boxd: Boxd | None, program: bytes, also: Also | None = None) -> None:
-    """Forks a worker for each socket that comes, until none can come any more."""
+def serve(sock: socket.socket, boxd: Boxd | None, program: bytes, extra: ExtraRequests | None = None) -> None:
+    """Forks a worker for each socket received, until the main process closes its end."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # of which pid 1 hears nothing; a handler would be heard
+    signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # for pid 1 the kernel drops a signal with the default action; Python's handler would run
     silence()
     own = os.open("/proc/self/ns/pid", os.O_RDONLY)
     woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -79,7 +97,7 @@ def serve(sock: socket.socket, boxd: Boxd | None, program: bytes, also: Also | N
     poll.register(woken, select.POLLIN)
     gc.collect()
     gc.disable()
-    gc.freeze()  # what is never looked at by the collector is never copied by it
+    gc.freeze()  # the collector never touches frozen objects, so their pages stay shared with the workers
     frames.send(sock, {"ready": True})
     while True:
         ready = {file for file, _ in poll.poll()}
@@ -90,7 +108,7 @@ def serve(sock: socket.socket, boxd: Boxd | None, program: bytes, also: Also | N
             if received is None:
                 os._exit(0)
             for file in received[1]:
-                fork(socket.socket(fileno=file), own, sock, lambda each: work(each, boxd, program, also))
+                fork(socket.socket(fileno=file), own, sock, lambda each: work(each, boxd, program, extra))
 
 
 def reap(woken: int) -> None:
@@ -102,7 +120,7 @@ def reap(woken: int) -> None:
 
 
 def fork(its: socket.socket, own: int, ours: socket.socket, body: Callable[[socket.socket], object]) -> None:
-    """A child that is pid 1 of a pid namespace of its own; the main process is given a handle to it."""
+    """Forks a child that is pid 1 of its own pid namespace, and sends its pidfd to the main process."""
     try:
         kernel.unshare(kernel.CLONE_NEWPID)
         try:
@@ -112,7 +130,7 @@ def fork(its: socket.socket, own: int, ours: socket.socket, body: Callable[[sock
             raise
         if child == 0:
             _become(its, ours, body)
-        kernel.setns(own, kernel.CLONE_NEWPID)  # else the next child would be born into the same one
+        kernel.setns(own, kernel.CLONE_NEWPID)  # otherwise the next child would start in the same pid namespace
         handle = os.pidfd_open(child)
         frames.send(its, {"handle": True}, [handle])
         os.close(handle)
@@ -132,3 +150,121 @@ def _become(its: socket.socket, ours: socket.socket, body: Callable[[socket.sock
         body(its)
     finally:
         os._exit(0)
+
+
+OOM_SCORE = 500
+MEASURING = 10  # nice value: a pod with very many files only delays itself
+
+ExtraRequests = Callable[[socket.socket, Message, list[int]], bool]
+"""Serves a request that this module does not know; False if it does not know it either."""
+
+
+def work(sock: socket.socket, boxd: Boxd | None, program: bytes, extra: ExtraRequests | None = None) -> None:
+    """Serves one request in a worker. Never raises: errors are sent over the socket."""
+    try:
+        received = frames.receive(sock)
+        if received is not None and not (extra is not None and extra(sock, *received)):
+            _work(sock, *received, boxd, program)
+    except Refused as refused:
+        _reply(sock, {"refused": [refused.reason, refused.message]})
+    except OSError as error:
+        _reply(sock, {"refused": ["Failed", f"{error.strerror or error} ({error.filename})"]})
+    except Exception:
+        _reply(sock, {"refused": ["Failed", traceback.format_exc(limit=-2)[-2000:]]})
+
+
+def _reply(sock: socket.socket, message: Message) -> None:
+    with contextlib.suppress(OSError):
+        frames.send(sock, message)
+
+
+def _work(sock: socket.socket, request: Message, files: list[int], boxd: Boxd | None, program: bytes) -> None:
+    match request["do"]:
+        case "share":
+            cgroups.make(request["cgroups"])
+            _join_cgroups(request)
+            given = namespaces.share(request["hostname"], request["ids"], request["egress"], request["quotas"])
+            frames.send(sock, {"done": True}, given)
+        case "sockets":
+            frames.send(sock, {"done": True}, namespaces.sockets(files[0], request["count"]))
+        case "volumes":
+            _join_cgroups(request)
+            frames.send(sock, {"done": True}, mount_sources.make_memory_volumes(request, files))
+        case "remove":
+            cgroups.remove_cgroups(request["cgroups"])
+            removal.empty(request["directory"], itself=request["itself"])
+            frames.send(sock, {"done": True})
+        case "measure":
+            os.nice(MEASURING)
+            frames.send(sock, {"done": True, "used": openat.disk_usage(request["directories"])})
+        case "container":
+            _become_container(sock, request, files, boxd, program)
+
+
+def _join_cgroups(request: Message) -> None:
+    """Joins the sandbox's control groups, so that what this process creates is charged to the sandbox, even if others still hold it
+    after the sandbox has ended."""
+    confine.prefer_for_oom(OOM_SCORE)
+    cgroups.join(request["joined"])
+
+
+def _become_container(
+    sock: socket.socket, request: Message, files: list[int], boxd: Boxd | None, program: bytes
+) -> None:
+    """Turns this process into pid 1 of the container. The order of the steps matters."""
+    channel = files.pop() if request.get("served") else None
+    user, net, ipc, uts = files[:4]
+    held = files[4] if request["held"] else None
+    given = files[5:] if held is not None else files[4:]
+    cgroups.make(request["own_cgroups"])
+    cgroups.join(request["cgroups"])
+    memory = cgroups.open_memory(request["cgroups"]) if boxd is not None else None
+    confine.prefer_for_oom(OOM_SCORE)
+    ids = Ids(request["base"], user if request["ranged"] else 0)
+    trees = mount_sources.copy_memory_volumes(held, request["mounts"]) if held is not None else {}
+    disable_imports()
+    with frames.doing("enter the sandbox's namespaces", "Namespaces"):
+        for file, kind in ((net, kernel.CLONE_NEWNET), (ipc, kernel.CLONE_NEWIPC), (uts, kernel.CLONE_NEWUTS)):
+            kernel.setns(file, kind)
+        kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWCGROUP)
+    removal.remove_older(request["directory"])
+    os.umask(0o022)  # before anything is created: a stricter umask of the operator would apply inside, too
+    terminals, proc = rootfs.build(request, ids, trees)
+    frames.send(
+        sock, {"terminals": True}, [terminals]
+    )  # before RLIMIT_NOFILE: descriptors in flight count for the user, and other sandboxes may have many
+    confine.limit(request["rlimits"])
+    identity.enter(user, ranged=request["ranged"])
+    who = identity.look_up(request["user"], request["groups"])
+    identity.take(who, proc, ranged=request["ranged"])
+    kept = [file for file in (channel, memory) if file is not None]
+    kernel.close_all_but({0, 1, 2, sock.fileno(), proc, terminals, *given, *kept})
+    confine.confine(program)
+    request["env"].setdefault("HOME", who.home)
+    expected = None if channel is None else socket.socket(fileno=channel)
+    init = Init(sock, proc, terminals, request["env"], request["cwd"] or "/", boxd, expected, memory)
+    _run(init, sock, request, given)
+
+
+def _run(init: Init, sock: socket.socket, request: Message, given: list[int]) -> None:
+    answer = init.start(MAIN, request, given)
+    frames.send(sock, {"started": True}, answer)
+    for file in (*given, *answer):
+        os.close(file)
+    request.clear()  # drops the request from memory, its environment included
+    init.run()
+
+
+def disable_imports() -> None:
+    """Disables imports: from now on modules would be searched in the image, which may contain a hostile one of any name."""
+    sys.meta_path.clear()
+    sys.path.clear()
+
+
+def silence() -> None:
+    """Replaces stdin, stdout and stderr by /dev/null."""
+    null = os.open("/dev/null", os.O_RDWR)
+    for file in range(3):
+        os.dup2(null, file, inheritable=True)
+    os.close(null)
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (for the rest of the process's life)

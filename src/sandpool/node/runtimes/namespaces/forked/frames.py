@@ -1,7 +1,7 @@
-"""Messages between the main process, the fork-server and what it forks: one JSON object and open files, over SOCK_SEQPACKET.
+"""Messages between the main process, the fork server and its workers: one JSON object plus open files, over SOCK_SEQPACKET.
 
-A message that does not fit a packet travels in a memfd. Both have a limit, so that nobody can make the other side
-allocate without bound. What cannot be carried out is told as `Refused`, in the words of a pod's status.
+A message that does not fit into a packet is sent in a memfd. Both have a size limit, so that neither side can make the other allocate without
+bound. The response to a request that fails is `Refused`, with reason and message for a pod's status.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Message = dict[str, Any]
 
 
 class Refused(Exception):
-    """Something that was asked for cannot be had. `reason` is one word, `message` says what and what to do."""
+    """A request that cannot be fulfilled. `reason` is one word; `message` says what failed and what to do."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{reason}: {message}")
@@ -30,18 +30,18 @@ class Refused(Exception):
         self.message = message
 
 
-def words(error: Refused | OSError) -> str:
-    """For a sentence about something else that goes wrong because of it: its reason stands alone, never inside another message."""
+def error_text(error: Refused | OSError) -> str:
+    """The text of an error inside another message, without its reason."""
     return error.message if isinstance(error, Refused) else (error.strerror or str(error)).lower()
 
 
 class Malformed(Exception):
-    """What came is not a message. The other side is not to be listened to any longer."""
+    """The received data is not a message; the connection must be closed."""
 
 
 @contextmanager
 def doing(what: str, reason: str = "CreateContainerError") -> Iterator[None]:
-    """An error of the system becomes a refusal that says what was being done."""
+    """Turns an OSError in the block into Refused; `what` says what was being done."""
     try:
         yield
     except OSError as error:
@@ -50,7 +50,7 @@ def doing(what: str, reason: str = "CreateContainerError") -> Iterator[None]:
 
 
 def encode(message: Message) -> tuple[bytes, int | None]:
-    """The packet, and the memfd that holds the message if it is too long for one; the caller closes it."""
+    """Returns the packet and, if the message is too long for one, the memfd that holds it, which the caller closes."""
     body = json.dumps(message, separators=(",", ":")).encode()
     if len(body) <= MOST_INLINE:
         return body, None
@@ -63,7 +63,7 @@ def encode(message: Message) -> tuple[bytes, int | None]:
 
 
 def send(sock: socket.socket, message: Message, files: Sequence[int] = ()) -> None:
-    """Blocks until there is room."""
+    """Sends a message. Blocks until there is room in the socket."""
     packet, memory = encode(message)
     try:
         send_packet(sock, packet, files if memory is None else (memory, *files))
@@ -78,7 +78,7 @@ def send_packet(sock: socket.socket, packet: bytes, files: Sequence[int]) -> Non
 
 
 def receive(sock: socket.socket) -> tuple[Message, list[int]] | None:
-    """The next message and its files, which the caller owns; None at the end. Malformed closes the files."""
+    """Receives the next message and its files, which the caller owns; None at the end. Raises Malformed, after closing the files."""
     packet, files, flags = _receive_packet(sock)
     if not packet and not files:
         return None
@@ -89,7 +89,7 @@ def receive(sock: socket.socket) -> tuple[Message, list[int]] | None:
             packet = _long(packet, files)
         message = json.loads(packet)
         if not isinstance(message, dict):
-            raise Malformed("a packet is no object")
+            raise Malformed("a packet is not a JSON object")
     except (ValueError, RecursionError, OSError, Malformed) as error:
         for file in files:
             os.close(file)

@@ -1,4 +1,4 @@
-"""Who a container's command is: looked up in the image, then taken, for good."""
+"""Looks up the user and groups of a container's command in the image's /etc/passwd and /etc/group, and switches to them for good."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from sandpool.node.runtimes.namespaces.forked import kernel
 from sandpool.node.runtimes.namespaces.forked.frames import Refused, doing
 from sandpool.node.runtimes.namespaces.forked.targets import read_small
 
-IDS = 65536  # of a sandbox
+IDS = 65536  # ids of a sandbox
 MOST_GROUPS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
+    """The ids and the home of a container's user."""
+
     uid: int
     gid: int
     groups: tuple[int, ...]
@@ -23,8 +25,8 @@ class Identity:
 
 
 def look_up(user: str, extra: Sequence[int]) -> Identity:
-    """In the present root's own files, which may be missing, say anything, or be links to files of the kernel: after `enter`, so that
-    what is read is what the sandbox itself could read."""
+    """Looks up a user in the files of the current root, which may be missing, contain anything, or be links to kernel files. Call it after
+    `enter`, so that it can read only what the sandbox itself could read."""
     root = os.open("/", os.O_PATH | os.O_DIRECTORY)
     try:
         return decide(user, extra, read_small(root, "etc/passwd"), read_small(root, "etc/group"))
@@ -33,7 +35,7 @@ def look_up(user: str, extra: Sequence[int]) -> Identity:
 
 
 def decide(user: str, extra: Sequence[int], passwd: str, group: str) -> Identity:
-    """`user` is a name or a number, with a group after a colon; empty is root. Without a group: the user's own, or root's."""
+    """`user` is a name or a number, optionally with `:group`; empty means root. Without a group, it is the user's own, or root's."""
     name, colon, group_name = (user or "0").partition(":")
     entry = next((fields for fields in _entries(passwd, 6) if name in (fields[0], fields[2])), None)
     uid = _number(entry[2] if entry else name, "user", name)
@@ -71,8 +73,8 @@ def _number(text: str, kind: str, asked: str) -> int:
 
 
 def enter(userns: int, *, ranged: bool) -> None:
-    """The sandbox's user namespace, where this process holds nothing that the sandbox does not. Files are opened as by its root: until
-    `take`, this process is still the machine's, and would be let in where only that one is."""
+    """Enters the sandbox's user namespace. Until `take`, files are opened as the sandbox's root (fsuid). This process still has an id of the
+    machine, and could otherwise open files that only that id may open."""
     with doing("take the identity of the sandbox"):
         kernel.setns(userns, kernel.CLONE_NEWUSER)
         if ranged:
@@ -80,8 +82,8 @@ def enter(userns: int, *, ranged: bool) -> None:
 
 
 def take(identity: Identity, proc: int, *, ranged: bool) -> None:
-    """After `enter`. With a range of ids, the identity is one of them; with a single one, that one is shown under the wanted number, which
-    is told to the kernel by its open /proc."""
+    """Switches to the identity, after `enter`. With a range of ids, it is one of them. With a single id, a nested user namespace maps that id to
+    the requested number, through the open /proc."""
     with doing("take the identity of the sandbox"):
         if ranged:
             become(identity)
@@ -97,7 +99,7 @@ def become(identity: Identity) -> None:
 
 
 def _show_as(identity: Identity, proc: int) -> None:
-    """The maps of a namespace of its own, in which the single id has the wanted number."""
+    """Writes the maps of the new user namespace, in which the single id gets the requested number."""
     maps = {"setgroups": "deny", "uid_map": f"{identity.uid} 0 1", "gid_map": f"{identity.gid} 0 1"}
     for name, text in maps.items():
         file = os.open(f"self/{name}", os.O_WRONLY, dir_fd=proc)

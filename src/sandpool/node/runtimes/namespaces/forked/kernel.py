@@ -1,4 +1,4 @@
-"""The system calls that the standard library does not know, and their constants. Errors are OSError with the path or call."""
+"""System calls that the standard library lacks, and their constants. Errors are OSError with the path or call."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NUMBERS = {
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
-_fork = ctypes.PyDLL(None, use_errno=True).fork  # the interpreter's lock stays held, as around os.fork
+_fork = ctypes.PyDLL(None, use_errno=True).fork  # PyDLL keeps the GIL, as os.fork does
 
 
 def _checked(result: int, what: str | bytes) -> int:
@@ -54,14 +54,14 @@ def _checked(result: int, what: str | bytes) -> int:
 
 
 def _call(name: str, *arguments: object, what: str | bytes = "") -> int:
-    """Numbers are passed as long: a register is never left half set."""
+    """Makes a system call. Integers are passed as long, so that all bits of a register are set."""
     wide = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
     return _checked(int(_libc.syscall(ctypes.c_long(_NUMBERS[name]), *wide)), what or name)
 
 
 def fork() -> int:
-    """os.fork for a process of one thread that holds no lock. What Python does in every child, new locks for threads that it
-    does not have, writes to 200 pages, which are then copied. Only `random` would have noticed: it is not seeded again."""
+    """os.fork for a process with one thread that holds no lock. Python would reset its locks in every child, which writes to 200 pages that
+    must then be copied. The only other effect of skipping that is that `random` is not seeded again."""
     return _checked(_fork(), "fork")
 
 
@@ -74,7 +74,7 @@ def setns(file: int, kind: int) -> None:
 
 
 def here(file: int) -> str:
-    """A path for calls that know nothing of open files."""
+    """A /proc path of a descriptor, for calls that only take paths."""
     return f"/proc/self/fd/{file}"
 
 
@@ -91,21 +91,21 @@ def unmount(target: str, flags: int = MNT_DETACH) -> None:
 
 
 def pivot_here() -> None:
-    """The current folder becomes the root, and the old root is gone."""
+    """Makes the current directory the root and detaches the old root."""
     _call("pivot_root", b".", b".")
     unmount(".")
     os.chdir("/")
 
 
-def open_tree(path: str, *, folder: int = AT_FDCWD, recursive: bool = False) -> int:
-    """A copy of the mount at that path, attached nowhere. An empty path stands for `folder` itself."""
+def open_tree(path: str, *, directory: int = AT_FDCWD, recursive: bool = False) -> int:
+    """A detached copy of the mount at that path. An empty path means `directory` itself."""
     flags = OPEN_TREE_CLONE | os.O_CLOEXEC
     flags |= (AT_EMPTY_PATH if not path else 0) | (AT_RECURSIVE if recursive else 0)
-    return _call("open_tree", folder, os.fsencode(path), flags, what=path)
+    return _call("open_tree", directory, os.fsencode(path), flags, what=path)
 
 
 def move_mount(tree: int, target: int) -> None:
-    """Attaches it to the file or folder that is open as `target`: no path is walked again."""
+    """Attaches a detached mount to the open file or directory `target`, so that no path is resolved again."""
     _call("move_mount", tree, b"", target, b"", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)
 
 
@@ -117,16 +117,16 @@ def mount_setattr(
     _call("mount_setattr", tree, b"", flags, ctypes.c_char_p(data), len(data))
 
 
-def openat2(folder: int, path: str, flags: int, resolve: int, mode: int = 0) -> int:
-    """Where somebody renames what is on the way, the kernel may be unable to tell whether `..` still stays inside: it is asked
-    again, and at last gives up."""
+def openat2(directory: int, path: str, flags: int, resolve: int, mode: int = 0) -> int:
+    """Calls openat2, and repeats it on EAGAIN up to a limit: EAGAIN means that a directory of the path was renamed in the meantime, so the kernel
+    cannot tell whether `..` stays inside."""
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, mode, resolve)
     for _ in range(OPENAT2_TRIES):
         try:
-            return _call("openat2", folder, os.fsencode(path), ctypes.c_char_p(how), len(how), what=path)
+            return _call("openat2", directory, os.fsencode(path), ctypes.c_char_p(how), len(how), what=path)
         except BlockingIOError:
             continue
-    raise OSError(errno.ELOOP, "what is on the way is moved all the time", path)
+    raise OSError(errno.ELOOP, "directories of the path are renamed all the time", path)
 
 
 def close_all_but(keep: set[int]) -> None:
@@ -151,12 +151,12 @@ def prctl(option: int, value: int = 0, more: int = 0) -> None:
 
 
 def default_signal(number: int) -> None:
-    """signal.signal(number, SIG_DFL) without the names that Python looks up for it, on 75 pages."""
+    """signal.signal(number, SIG_DFL), without Python's look-up of names, which would write to 75 pages."""
     _libc.signal(number, None)
 
 
 def show_as(title: bytes) -> None:
-    """What this process, and all that are forked from it, look like from now on: their arguments are for nobody inside."""
+    """Sets the process title of this process and all that are forked from it, so that its arguments are not visible inside."""
     with open("/proc/self/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     start, end = int(fields[45]), int(fields[46])
@@ -165,19 +165,19 @@ def show_as(title: bytes) -> None:
 
 
 def drop_capabilities() -> None:
-    """All of them, from every set, so that no program can bring one back."""
+    """Drops all capabilities from every set, so that no program can regain one."""
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     for capability in range(64):
         try:
             prctl(PR_CAPBSET_DROP, capability)
         except OSError:
-            break  # the kernel knows no more
+            break  # beyond the last capability of this kernel
     header = struct.pack("=Ii", 0x20080522, 0)
     _call("capset", ctypes.c_char_p(header), ctypes.c_char_p(bytes(24)))
 
 
 def install_filter(program: bytes) -> None:
-    """A seccomp filter, for this process and all that it starts."""
+    """Installs a seccomp filter for this process and all that it starts."""
     code = ctypes.create_string_buffer(program, len(program))
     head = struct.pack("@HxxxxxxP", len(program) // 8, ctypes.addressof(code))
     _checked(
@@ -187,7 +187,7 @@ def install_filter(program: bytes) -> None:
 
 
 def landlock_abi() -> int:
-    """0 where the kernel has none."""
+    """The Landlock ABI version; 0 if the kernel has none."""
     try:
         return _call("landlock_create_ruleset", None, 0, 1)
     except OSError:
@@ -198,8 +198,8 @@ def landlock_ruleset(attributes: bytes) -> int:
     return _call("landlock_create_ruleset", ctypes.c_char_p(attributes), len(attributes), 0)
 
 
-def landlock_allow(ruleset: int, access: int, folder: int) -> None:
-    rule = struct.pack("=Qi", access, folder)
+def landlock_allow(ruleset: int, access: int, directory: int) -> None:
+    rule = struct.pack("=Qi", access, directory)
     _call("landlock_add_rule", ruleset, 1, ctypes.c_char_p(rule), 0)
 
 
@@ -208,8 +208,8 @@ def landlock_restrict(ruleset: int) -> None:
 
 
 def touch_files_as(uid: int, gid: int) -> None:
-    """Whom the kernel takes this process for where files are concerned, until its ids change; its powers stay. Never fails, so it says
-    whether it was done only if asked twice."""
+    """Sets the ids for file access (fsuid, fsgid) until the ids change; capabilities stay. The system calls report no errors, so they are
+    called twice to check the result."""
     for change, wanted in ((_libc.setfsgid, gid), (_libc.setfsuid, uid)):
         change(ctypes.c_uint(wanted))
         if change(ctypes.c_uint(wanted)) != wanted:

@@ -1,8 +1,7 @@
-"""The writable root of a container: an overlay of read-only layers, put together in the container's own mount namespace.
+"""The writable root of a container: an overlay of read-only layers, mounted in the container's own mount namespace.
 
-Runs with the powers of the fork-server, before the container takes its own identity. As root, layers are mapped so that what
-belongs to uid 0 on disk belongs to the sandbox's uid 0. The machine's own /usr is not: of it, a sandbox sees what everybody
-may see.
+This runs with the privileges of the fork server, before the container switches to its own identity. As root, layers are id-mapped so that
+files of uid 0 on disk belong to the sandbox's uid 0. The machine's own /usr is not mapped, so a sandbox sees only what is world-readable.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 
 from sandpool.node.runtimes.namespaces.forked import kernel
 from sandpool.node.runtimes.namespaces.forked.frames import Refused, doing
-from sandpool.node.runtimes.namespaces.forked.sources import NO_LINKS, open_layer
+from sandpool.node.runtimes.namespaces.forked.mount_sources import NO_LINKS, open_layer
 from sandpool.node.runtimes.namespaces.forked.targets import find
 
 MOST_LAYERS = 120
@@ -26,7 +25,7 @@ UPPER, WORK = "-upper", "-work"
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """What uid 0 of the sandbox is out here, and the namespace that says so: 0 where there is but one id."""
+    """The machine's id of the sandbox's uid 0, and the user namespace that maps it; 0 if the sandbox has a single id."""
 
     base: int
     userns: int
@@ -37,27 +36,27 @@ class Ids:
 
 
 class Stage:
-    """A small tmpfs, in this mount namespace only, on which a root is put together. The current folder while it is used.
+    """A small tmpfs, only in this mount namespace, on which a root is assembled. It is the current directory meanwhile.
 
-    What the container writes goes to `folder` or, where its size is limited, to the tmpfs itself, which has that size."""
+    What the container writes goes to `directory` or, where its size is limited, to the tmpfs itself, which has that size."""
 
-    def __init__(self, folder: str, ids: Ids, storage: int | None) -> None:
+    def __init__(self, directory: str, ids: Ids, storage: int | None) -> None:
         self.ids = ids
-        self._folder = folder
+        self._directory = directory
         self._storage = storage
         self._names = 0
 
     def open(self) -> None:
-        stage = f"{self._folder}/stage"
+        stage = f"{self._directory}/stage"
         with doing("prepare the writable layer"):
             os.makedirs(stage, mode=0o700, exist_ok=True)
             kernel.mount("tmpfs", stage, "tmpfs", FLAGS, f"mode=0700,size={self._storage or 1 << 20}")
             os.chdir(stage)
 
-    def layer(self, folder: int, shown: str, *, mapped: bool = True) -> str:
-        """The name, here, under which an open folder of the machine can be a layer."""
+    def layer(self, directory: int, shown: str, *, mapped: bool = True) -> str:
+        """Mounts an open directory of the machine on the stage; returns its name as a layer."""
         with doing(f"use the layer {shown}"):
-            tree = kernel.open_tree("", folder=folder)
+            tree = kernel.open_tree("", directory=directory)
             try:
                 if mapped and self.ids.userns:
                     map_owners(tree, self.ids.userns, shown)
@@ -70,7 +69,7 @@ class Stage:
         return name
 
     def writable(self, name: str, files: Mapping[str, str]) -> tuple[str, str]:
-        """An empty upper layer with these files in it, and the folder that the kernel works in."""
+        """Creates an upper layer with these files, and the overlay's work directory."""
         above = "" if self._storage else "../"
         upper, work = f"{above}{name}{UPPER}", f"{above}{name}{WORK}"
         with doing("make the writable layer"):
@@ -92,13 +91,13 @@ class Stage:
         os.close(file)
 
     def overlay(self, lower: Sequence[str], name: str, files: Mapping[str, str], target: str = "") -> str:
-        """Mounts the layers, topmost first, with a writable one above them; returns where."""
+        """Mounts an overlay of the layers, topmost first, with a writable one above; returns its path."""
         if len(lower) > MOST_LAYERS:
             raise Refused("InvalidImage", f"the image has more than {MOST_LAYERS} layers")
         upper, work = self.writable(name, files)
         options = f"lowerdir={':'.join(lower or [self._place()])},upperdir={upper},workdir={work}"
         if not self.ids.userns:
-            options += ",userxattr"  # what the kernel notes about files must be notes that an ordinary user may write
+            options += ",userxattr"  # overlayfs must keep its marks in attributes that an ordinary user may write
         with doing("mount an overlay, which as an ordinary user needs Linux 5.11 or later", "Overlay"):
             place = target or self._place()
             kernel.mount("overlay", place, "overlay", FLAGS, options)
@@ -125,20 +124,20 @@ def map_owners(tree: int, userns: int, path: str) -> None:
 
 
 def host_root(stage: Stage, layers: Sequence[str], skeleton: str, files: Mapping[str, str]) -> str:
-    """The machine's own programs below the layers: one overlay for what is ours, one for /usr."""
+    """A root with the machine's own programs below the layers: one overlay for our files, one for /usr."""
     with doing("use the machine's own programs"), ExitStack() as kept:
         opened = [(path, _kept(kept, open_layer(path))) for path in layers]
         opened.append((skeleton, _kept(kept, os.open(skeleton, HELD))))
-        root = stage.overlay([stage.layer(folder, path) for path, folder in opened], "root", files)
+        root = stage.overlay([stage.layer(directory, path) for path, directory in opened], "root", files)
         inside = _kept(kept, os.open(root, HELD))
         lower = [
             stage.layer(_kept(kept, usr), f"{path}/usr")
-            for path, folder in opened
-            if (usr := _own_folder(folder, "usr")) is not None
+            for path, directory in opened
+            if (usr := _own_directory(directory, "usr")) is not None
         ]
         lower.append(stage.layer(_kept(kept, os.open("/usr", HELD)), "/usr", mapped=False))
         stage.overlay(lower, "usr", {}, kernel.here(_kept(kept, find(inside, "usr", HELD))))
-        for name in split_folders():
+        for name in split_directories():
             _lay_read_only(_kept(kept, os.open(f"/{name}", HELD)), _kept(kept, find(inside, name, HELD)))
     return root
 
@@ -148,8 +147,8 @@ def _kept(files: ExitStack, file: int) -> int:
     return file
 
 
-def _own_folder(layer: int, name: str) -> int | None:
-    """One that the layer itself has; a link is none."""
+def _own_directory(layer: int, name: str) -> int | None:
+    """A directory of the layer itself, not a link; None if there is none."""
     try:
         return kernel.openat2(layer, name, HELD, NO_LINKS)
     except OSError:
@@ -157,14 +156,14 @@ def _own_folder(layer: int, name: str) -> int | None:
 
 
 def _lay_read_only(source: int, target: int) -> None:
-    tree = kernel.open_tree("", folder=source)
+    tree = kernel.open_tree("", directory=source)
     kernel.mount_setattr(tree, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV)
     kernel.move_mount(tree, target)
     os.close(tree)
 
 
-def split_folders() -> list[str]:
-    """The folders of programs that this machine keeps beside /usr instead of in it."""
+def split_directories() -> list[str]:
+    """The directories of programs that this machine keeps beside /usr instead of in it."""
     names = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
     return [name for name in names if os.path.isdir(f"/{name}") and not os.path.islink(f"/{name}")]
 

@@ -1,4 +1,4 @@
-"""Owners of a volume whose file system cannot map them: given, on disk, to the sandbox that mounts it."""
+"""Changes the owners of files in a volume to ids of the sandbox, where the file system cannot map them."""
 
 from __future__ import annotations
 
@@ -6,42 +6,43 @@ import contextlib
 import os
 import stat
 
-from sandpool.node.openat import FOLDER, held, set_owner
+from sandpool.node.openat import DIRECTORY, open_path, set_owner
 
-FIRST = 0x7000_0000  # 1,879,048,192: the ranges of sandboxes, handed out by slots.py
+FIRST = 0x7000_0000  # 1,879,048,192: the first id of all ranges of sandboxes (IdRanges in runtime_host.py)
 EACH = 65536
-DEEPEST = 200  # what lies deeper stays whose it is: nobody needs it, and descriptors are few
+DEEPEST = 200  # deeper files keep their owners: descriptors are limited
 
 
 def shifted(owner: int, base: int) -> int:
-    """An id of the sandbox for an id on disk: one of the machine's counts as that of the sandbox with the same number, one of another
-    sandbox as its own."""
+    """The sandbox's host id for an owner on disk. An ordinary id of the machine, or an id in another sandbox's range, becomes the id with the same
+    number inside this sandbox."""
     if owner >= FIRST:
         return base + (owner - FIRST) % EACH
     return base + owner if owner < EACH else base
 
 
 def shift_owners(top: int, base: int) -> None:
-    """Of an open file or folder and of everything below, following no link. What disappears meanwhile does not matter; what is put in something's place is looked at as what it is."""
+    """Changes the owners of an open file or directory and of everything below, without following links. Files that vanish in the meantime are
+    skipped. If a file was replaced by another, the one that was opened is changed."""
     _shift(top, base)
     if stat.S_ISDIR(os.fstat(top).st_mode):
         _shift_below(top, base, DEEPEST)
 
 
-def _shift_below(held_folder: int, base: int, levels: int) -> None:
-    """One name after the other: a folder may hold more than fits into memory."""
-    folder = os.open(".", FOLDER, dir_fd=held_folder)
+def _shift_below(held_directory: int, base: int, levels: int) -> None:
+    """Reads names one by one, because a directory may have more than fit into memory."""
+    directory = os.open(".", DIRECTORY, dir_fd=held_directory)
     try:
-        with os.scandir(folder) as entries:
+        with os.scandir(directory) as entries:
             for entry in entries if levels else ():
-                _shift_one(entry.name, folder, base, levels)
+                _shift_one(entry.name, directory, base, levels)
     finally:
-        os.close(folder)
+        os.close(directory)
 
 
-def _shift_one(name: str, folder: int, base: int, levels: int) -> None:
+def _shift_one(name: str, directory: int, base: int, levels: int) -> None:
     with contextlib.suppress(FileNotFoundError):
-        file = held(name, folder)
+        file = open_path(name, directory)
         try:
             _shift(file, base)
             if stat.S_ISDIR(os.fstat(file).st_mode):

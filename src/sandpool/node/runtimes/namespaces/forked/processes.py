@@ -1,4 +1,4 @@
-"""What /proc says of the processes of a container: who descends from whom, and what they use."""
+"""Reads processes from /proc: their parents, sessions, and the CPU time and memory they use."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Process:
+    """One process, from /proc/PID/stat."""
+
     pid: int
     parent: int
     session: int
-    ticks: int  # of processor time, its own
-    reaped: int  # of processor time, its ended children's
+    ticks: int  # of CPU time, its own
+    reaped: int  # of CPU time, of its reaped children
     pages: int
 
 
 def parse(line: str) -> Process | None:
-    """One /proc/PID/stat. The name is what the process says it is: everything counts from its last bracket."""
+    """Parses /proc/PID/stat. The name may contain anything: fields start after the last closing bracket."""
     pid, _, _ = line.partition(" ")
     fields = line[line.rfind(")") + 2 :].split()
     try:
@@ -51,7 +53,7 @@ def listed(proc: int) -> list[Process]:
 
 
 def descendants(processes: Iterable[Process], leader: int) -> set[int]:
-    """The leader of a session, its session, and all that descends from any of them."""
+    """The pids of a session leader, of its session, and of all descendants."""
     everybody = list(processes)
     found = {process.pid for process in everybody if process.pid == leader or process.session == leader}
     grew = True
@@ -63,7 +65,7 @@ def descendants(processes: Iterable[Process], leader: int) -> set[int]:
 
 
 def usage(processes: Iterable[Process]) -> tuple[float, int, int]:
-    """Seconds of processor time, bytes of memory, number of processes; pid 1 is the runtime's own."""
+    """CPU seconds, bytes of memory, and number of processes. Pid 1 belongs to the runtime."""
     everybody = list(processes)
     ticks = sum(process.ticks for process in everybody) + sum(each.reaped for each in everybody if each.pid == 1)
     pages = sum(process.pages for process in everybody if process.pid != 1)

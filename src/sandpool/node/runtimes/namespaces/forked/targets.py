@@ -1,4 +1,4 @@
-"""Finding and making places inside a root file system that somebody hostile has written: links never lead out of it."""
+"""Resolves and creates paths inside a hostile root file system: links never lead out of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
-from sandpool.node.openat import held, set_mode, set_owner
+from sandpool.node.openat import open_path, set_mode, set_owner
 from sandpool.node.runtimes.namespaces.forked import kernel
 from sandpool.node.runtimes.namespaces.forked.frames import Refused
 
@@ -24,15 +24,15 @@ def find(root: int, path: str, flags: int = os.O_PATH) -> int:
 
 
 def parts(path: str) -> list[str]:
-    """The names on the way, or a refusal: the API has no business with dots here."""
+    """The components of a path; refuses `..` and too many."""
     names = [name for name in path.split("/") if name not in ("", ".")]
     if ".." in names or len(names) > MOST_PARTS:
         raise Refused("InvalidPath", f"{path!r} must not contain '..' or more than {MOST_PARTS} parts")
     return names
 
 
-def make_folder(root: int, path: str, owner: Owner, mode: int = 0o755) -> int:
-    """An O_PATH of the folder, made with all that is missing above it."""
+def make_directory(root: int, path: str, owner: Owner, mode: int = 0o755) -> int:
+    """An O_PATH descriptor of the directory, created with missing parents."""
     names = parts(path)
     here = os.dup(root)
     for depth, name in enumerate(names, start=1):
@@ -46,11 +46,11 @@ def make_folder(root: int, path: str, owner: Owner, mode: int = 0o755) -> int:
 
 
 def make_file(root: int, path: str, owner: Owner) -> int:
-    """An O_PATH of the file, made empty if it is missing."""
+    """An O_PATH descriptor of the file, created empty if it is missing."""
     names = parts(path)
     if not names:
         raise Refused("InvalidPath", "a file cannot be mounted on the root")
-    parent = make_folder(root, "/".join(names[:-1]), owner)
+    parent = make_directory(root, "/".join(names[:-1]), owner)
     try:
         try:
             return find(root, "/".join(names))
@@ -63,7 +63,7 @@ def make_file(root: int, path: str, owner: Owner) -> int:
                 os.close(made)
             return find(root, "/".join(names))
     except FileExistsError:
-        raise Refused("InvalidPath", f"/{'/'.join(names)} is a link that leads nowhere") from None
+        raise Refused("InvalidPath", f"/{'/'.join(names)} is a dangling link") from None
     finally:
         os.close(parent)
 
@@ -75,27 +75,27 @@ def _step(root: int, here: int, inside: str, name: str, owner: Owner, mode: int)
         pass
     except OSError as error:
         if error.errno in (errno.ENOTDIR, errno.ELOOP):
-            raise Refused("InvalidPath", f"/{inside} is no folder") from error
+            raise Refused("InvalidPath", f"/{inside} is not a directory") from error
         raise
     try:
         _made(root, here, lambda: os.mkdir(name, mode, dir_fd=here), owner)
     except FileExistsError:
-        pass  # a link that leads nowhere, or somebody else was faster
+        pass  # a dangling link, or another process was faster
     else:
         if not _in_a_volume(root, here):
             _give(here, name, owner)
     try:
         made = find(root, inside, os.O_PATH | os.O_DIRECTORY)
     except FileNotFoundError:
-        raise Refused("InvalidPath", f"/{inside} is a link that leads nowhere") from None
+        raise Refused("InvalidPath", f"/{inside} is a dangling link") from None
     if mode & 0o1000:
         set_mode(made, mode)
     return made
 
 
 def _made(root: int, here: int, make: Callable[[], T], owner: Owner) -> T:
-    """In a volume it belongs to the sandbox's root from the beginning, and is made with the powers that make it elsewhere: somebody else
-    may put something in its place, which must not be given away. And where owners are mapped, nobody else could own it."""
+    """Creates something. In a volume, it belongs to the sandbox's root from the beginning: another container may replace it at once, and a later
+    chown would change the owner of the replacement. And where owners are mapped, no other owner is possible."""
     if not _in_a_volume(root, here):
         return make()
     kernel.prctl(kernel.PR_SET_SECUREBITS, kernel.SECBIT_NO_SETUID_FIXUP)
@@ -108,12 +108,12 @@ def _made(root: int, here: int, make: Callable[[], T], owner: Owner) -> T:
 
 
 def _in_a_volume(root: int, here: int) -> bool:
-    """Whether it is another file system than the root, which nobody else has yet."""
+    """Whether it is on another file system than the root. The root itself is not used by any other process yet."""
     return os.fstat(here).st_dev != os.fstat(root).st_dev
 
 
 def _give(here: int, name: str, owner: Owner) -> None:
-    made = held(name, here, os.O_DIRECTORY)
+    made = open_path(name, here, os.O_DIRECTORY)
     try:
         set_owner(made, *owner)
     finally:
@@ -121,7 +121,7 @@ def _give(here: int, name: str, owner: Owner) -> None:
 
 
 def read_small(root: int, path: str, most: int = 1 << 20) -> str:
-    """The text of a file inside, or nothing: it may be missing, huge, a device, or no text at all."""
+    """The text of a file inside, up to `most` bytes. Empty if it cannot be read: it may be missing, huge, a device, or not text."""
     try:
         file = find(root, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:

@@ -1,0 +1,107 @@
+"""A real `sandpool up` in a process of its own, driven through its command line and its REST API."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sandpool.cli import http
+from sandpool.controlplane.data_dir import DataDir
+from sandpool.kube.local_discovery import Running
+from support.product.forked_commands import Prepared
+
+COMMAND = [sys.executable, "-m", "sandpool"]
+CLAIMS = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/default/sandboxclaims"
+
+
+def sandpool(*arguments: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
+    """One run of the command; with `check`, a failure shows what it said."""
+    if Prepared.now and Prepared.now.fits(options):
+        command = [*COMMAND, *arguments]
+        done = subprocess.CompletedProcess(command, *Prepared.now.run(arguments, 90, options))
+    else:
+        done = subprocess.run(
+            [*COMMAND, *arguments], capture_output=True, text=True, timeout=90, check=False, **options
+        )
+    if check and done.returncode != 0:
+        raise AssertionError(
+            f"sandpool {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
+    return done
+
+
+@dataclass(slots=True)
+class Cluster:
+    data_dir: Path
+
+    @property
+    def flag(self) -> tuple[str, str]:
+        return ("--data-dir", str(self.data_dir))
+
+    def up(self, *more: str) -> None:
+        sandpool("up", *self.flag, "--port", "0", "--detach", *more)
+
+    def down(self) -> None:
+        sandpool("down", *self.flag)
+
+    def status(self) -> dict[str, Any]:
+        answer: dict[str, Any] = msgspec.json.decode(sandpool("status", *self.flag, "-o", "json").stdout)
+        return answer
+
+    @property
+    def running(self) -> Running:
+        running = DataDir(self.data_dir).read_running()
+        assert running is not None
+        return running
+
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        return http.request(self.running, method, path, body)
+
+    def create_claim(self, name: str, pool: str = "python") -> dict[str, Any]:
+        answer: dict[str, Any] = self.request("POST", CLAIMS, claim(name, pool))
+        return answer
+
+    def claims(self) -> dict[str, dict[str, Any]]:
+        return {item["metadata"]["name"]: item for item in self.request("GET", CLAIMS)["items"]}
+
+    def kill(self) -> None:
+        """`kill -9`, and wait until the kernel has let go of the data directory."""
+        pid = self.running.pid
+        os.kill(pid, signal.SIGKILL)
+        while DataDir(self.data_dir).holder() is not None:
+            os.sched_yield()
+
+
+def claim(name: str, pool: str = "python") -> dict[str, Any]:
+    return {
+        "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+        "kind": "SandboxClaim",
+        "metadata": {"name": name},
+        "spec": {"warmPoolRef": {"name": pool}},
+    }
+
+
+@contextmanager
+def running_cluster(data_dir: Path, *flags: str) -> Iterator[Cluster]:
+    """A cluster that is up, and surely gone afterwards."""
+    cluster = Cluster(data_dir)
+    cluster.up(*flags)
+    try:
+        yield cluster
+    finally:
+        stop(cluster)
+
+
+def stop(cluster: Cluster) -> None:
+    if DataDir(cluster.data_dir).holder() is not None:
+        done = sandpool("down", *cluster.flag, check=False)
+        assert done.returncode in (0, 3), done.stderr  # 3: it was about to end anyway
