@@ -29,7 +29,13 @@ READY = (
     "uuid", "yaml", "sandpool.cli.main",
 )  # fmt: skip
 # What a cluster consists of. Its commands need little of that.
-CLUSTER = ("sandpool.cli.up", "sandpool.app.local_cluster", "sandpool.telemetry.log", "sandpool.telemetry.otel", "uvloop")
+CLUSTER = (
+    "sandpool.cli.up",
+    "sandpool.app.local_cluster",
+    "sandpool.telemetry.log",
+    "sandpool.telemetry.otel",
+    "uvloop",
+)
 # Variables that an interpreter, or the loader, reads when it starts.
 EARLY = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "MALLOC_")
 
