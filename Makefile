@@ -63,7 +63,7 @@ test-kube: $(READY) ## the same contract on a real kube-apiserver (built once, w
 	$(BIN)/python tests/kube/build.py
 	-$(BIN)/python tests/kube/build.py agent-sandbox-controller
 	rm -rf .reports/ledger
-	$(KUBE) -n 2 --dist loadgroup -m "kube and not alone" $(ARGS) || [ $$? = 5 ]
+	$(KUBE) -n 2 --dist loadfile -m "kube and not alone" $(ARGS) || [ $$? = 5 ]
 	$(KUBE) -m "kube and alone" $(ARGS) || [ $$? = 5 ]
 
 test-node: $(READY) ## pods that really run: a kubelet with containerd, in namespaces of its own (needs root and Go)
