@@ -17,7 +17,7 @@ from bench.contenders import GO  # isort: skip
 from sandpool.load.series import read_all  # isort: skip
 from kube import build  # isort: skip
 
-pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kube, pytest.mark.alone, pytest.mark.timeout(300)]
 
 
 def measure(into: Path, *flags: str) -> None:

@@ -15,7 +15,7 @@ from support.kube.access import USER
 from support.kube.process import controller
 from support.kube.stage import Stage, User, a_stage, a_user
 
-pytestmark = [pytest.mark.kube, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kube, pytest.mark.alone, pytest.mark.timeout(900)]
 
 MOST_WRITES = 8  # per claim, the refill included, and the status of its pool not, which one write tells for many claims
 WORKERS = (

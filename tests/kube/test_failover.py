@@ -23,7 +23,7 @@ from support.kube.stage import Stage, User, a_stage, a_user
 from support.kube.witness import Witness
 from support.network.loop_proxy import Proxy, a_proxy
 
-pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kube, pytest.mark.alone, pytest.mark.timeout(600)]
 
 BRIEF = "--leader-election-lease-duration=6s"
 POOL, CLAIMS = 60, 90  # more claims than members: some wait, or start cold

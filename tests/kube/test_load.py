@@ -13,7 +13,7 @@ from support.kube.process import Controller, controller
 from support.kube.stage import Stage, a_stage
 from support.product.cluster import sandpool
 
-pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kube, pytest.mark.alone, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

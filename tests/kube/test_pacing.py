@@ -12,7 +12,7 @@ from support.kube.access import USER
 from support.kube.process import Controller, controller
 from support.kube.stage import Stage, a_stage, a_user
 
-pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kube, pytest.mark.alone, pytest.mark.timeout(600)]
 
 FEW_AT_ONCE = ("--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=2")
 MEMBERS, CLAIMS = 40, 120

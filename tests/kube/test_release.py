@@ -16,7 +16,7 @@ from support.kube.audit import Audit
 from support.kube.process import controller
 from support.kube.stage import Stage, User, a_stage, a_user
 
-pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kube, pytest.mark.alone, pytest.mark.timeout(600)]
 
 KINDS = ("sandboxes", "pods")
 COLLECTOR = "generic-garbage-collector"

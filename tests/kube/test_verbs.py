@@ -12,7 +12,7 @@ from sandpool.install.rules import CLUSTER, NAMESPACED, OWN
 from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES
 from support.kube.ledger import LEDGER
 
-pytestmark = [pytest.mark.kube]
+pytestmark = [pytest.mark.kube, pytest.mark.alone]
 
 RUNS = {"product", "takeover", "burst", "failover"}
 IN_NO_LOG = {("update", f"{kind.plural}/finalizers") for kind in (SANDBOXES, CLAIMS, POOLS)}

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from support.node.own_terminal import on_a_terminal
-from support.product.cluster import COMMAND, Cluster, running_cluster
+from support.product.cluster import COMMAND, Cluster, running_cluster, sandpool_bytes
 from support.product.cluster import sandpool as command
 
 # It listens on loopback only, says how many bytes it was sent until the other side had said all, and that is all.
@@ -53,8 +53,7 @@ def env(cluster: Cluster) -> dict[str, str]:
 
 
 def sandpool(env: dict[str, str], *arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
-    options.setdefault("stdin", None if "input" in options else subprocess.DEVNULL)
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, timeout=90, check=False, env=env, **options)
+    return sandpool_bytes(*arguments, env=env, **options)
 
 
 def test_run_is_as_if_it_ran_here(env: dict[str, str]) -> None:

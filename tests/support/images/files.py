@@ -17,6 +17,8 @@ from sandpool.node.images.options import this_machine
 OCI = "application/vnd.oci.image."
 MANIFEST, INDEX, CONFIG = f"{OCI}manifest.v1+json", f"{OCI}index.v1+json", f"{OCI}config.v1+json"
 GZIP_LAYER, PLAIN_LAYER = f"{OCI}layer.v1.tar+gzip", f"{OCI}layer.v1.tar"
+QUICKLY = 1
+"""The level of compression: some tests make hundreds of megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ def make_image(
 ) -> MadeImage:
     """`config` and `manifest` are fields to change in the documents."""
     plain = [one if isinstance(one, bytes) else layer(one) for one in layers]
-    stored = [gzip.compress(one, mtime=0) if packed else one for one in plain]
+    stored = [gzip.compress(one, QUICKLY, mtime=0) if packed else one for one in plain]
     diff_ids = [digest(one) for one in plain]
     machine = this_machine()
     settings = encode(

@@ -29,9 +29,9 @@ _running: list[kube_server.KubeServer] = []
 
 
 def hold_server(session: pytest.Session) -> Iterator[None]:
-    """Body of a session fixture: a server for as long as the run lasts, if a selected test needs one."""
+    """Body of a session fixture: a server for as long as the run lasts, if a selected test needs one. Folders share it: the first has it started."""
     needed = any(item.get_closest_marker("kube") for item in session.items)
-    if not needed or VARIABLE in os.environ or kube_server.lacking():
+    if _running or not needed or VARIABLE in os.environ or kube_server.lacking():
         yield
         return
     with kube_server.running() as server:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,29 +16,35 @@ from typing import Any
 
 import msgspec
 
-from sandpool.cli import http
+from sandpool.cli import http, restart
 from sandpool.controlplane.data_dir import DataDir
 from sandpool.kube.local_discovery import Running
 from support.product.forked_commands import Prepared
 
 COMMAND = [sys.executable, "-m", "sandpool"]
+START = 60.0
 CLAIMS = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/default/sandboxclaims"
 
 
 def sandpool(*arguments: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
     """One run of the command; with `check`, a failure shows what it said."""
-    if Prepared.now and Prepared.now.fits(options):
-        command = [*COMMAND, *arguments]
-        done = subprocess.CompletedProcess(command, *Prepared.now.run(arguments, 90, options))
-    else:
-        done = subprocess.run(
-            [*COMMAND, *arguments], capture_output=True, text=True, timeout=90, check=False, **options
-        )
+    ran = sandpool_bytes(*arguments, **options)
+    done = subprocess.CompletedProcess(ran.args, ran.returncode, ran.stdout.decode(), ran.stderr.decode())
     if check and done.returncode != 0:
         raise AssertionError(
             f"sandpool {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
         )
     return done
+
+
+def sandpool_bytes(*arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    """One run of the command, as it is, with the `input` that is given; without any, it reads from /dev/null."""
+    command = [*COMMAND, *arguments]
+    if Prepared.now and Prepared.now.fits(options):
+        return subprocess.CompletedProcess(command, *Prepared.now.run(arguments, 90, options))
+    if "input" not in options:
+        options["stdin"] = subprocess.DEVNULL
+    return subprocess.run(command, capture_output=True, timeout=90, check=False, **options)
 
 
 @dataclass(slots=True)
@@ -48,7 +56,29 @@ class Cluster:
         return ("--data-dir", str(self.data_dir))
 
     def up(self, *more: str) -> None:
-        sandpool("up", *self.flag, "--port", "0", "--detach", *more)
+        """Returns when its API answers, as `sandpool up --detach` does."""
+        arguments = ("up", *self.flag, "--port", "0", *more)
+        if Prepared.now is None:
+            sandpool(*arguments, "--detach")
+        else:
+            self._start(Prepared.now, arguments)
+
+    def _start(self, prepared: Prepared, arguments: tuple[str, ...]) -> None:
+        """Without a new interpreter, which takes longer to load the modules than the cluster to start."""
+        directory = DataDir(self.data_dir)
+        directory.prepare()
+        pid = prepared.start(arguments, directory.log, {"env": {**os.environ, restart.VARIABLE: "0"}})
+        ended = os.pidfd_open(pid)
+        try:
+            deadline = time.monotonic() + START
+            while not (running := directory.read_running()) or running.pid != pid or not http.answers(running):
+                gone = select.select([ended], [], [], 0.01)[0]
+                assert not gone, f"sandpool {' '.join(arguments)} ended:\n{directory.log.read_text()}"
+                if time.monotonic() > deadline:
+                    signal.pidfd_send_signal(ended, signal.SIGKILL)
+                    raise AssertionError(f"the API does not answer:\n{directory.log.read_text()}")
+        finally:
+            os.close(ended)
 
     def down(self) -> None:
         sandpool("down", *self.flag)

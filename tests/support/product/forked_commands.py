@@ -28,6 +28,14 @@ READY = (
     "msgspec.json", "msgspec.yaml", "rich.console", "rich.markdown", "rich.table", "ssl", "subprocess", "textwrap", "typing_extensions",
     "uuid", "yaml", "sandpool.cli.main",
 )  # fmt: skip
+# What a cluster consists of. Its commands need little of that.
+CLUSTER = (
+    "sandpool.cli.up",
+    "sandpool.app.local_cluster",
+    "sandpool.telemetry.log",
+    "sandpool.telemetry.otel",
+    "uvloop",
+)
 # Variables that an interpreter, or the loader, reads when it starts.
 EARLY = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "MALLOC_")
 
@@ -51,22 +59,39 @@ class Prepared:
     def fits(options: Mapping[str, Any]) -> bool:
         """Whether a fork is as good as a new interpreter."""
         early = [_early(each) for each in (os.environ, options.get("env") or os.environ)]
-        return early[0] == early[1] and not set(options) - {"env", "cwd"}
+        return early[0] == early[1] and not set(options) - {"env", "cwd", "input"}
 
-    def run(self, arguments: Sequence[str], timeout: float, options: Mapping[str, Any]) -> tuple[int, str, str]:
-        """Its exit code, what it wrote and what it said; its input is what ours is."""
-        told = [list(arguments), dict(options.get("env") or os.environ), os.fspath(options.get("cwd") or os.getcwd())]
-        request = json.dumps(told).encode()
-        pipes = [os.pipe() for _ in range(3)]
+    def run(self, arguments: Sequence[str], timeout: float, options: Mapping[str, Any]) -> tuple[int, bytes, bytes]:
+        """Its exit code, what it wrote and what it said. Without any `input` it reads from /dev/null."""
+        pipes, given = [os.pipe() for _ in range(3)], options.get("input")
+        theirs, ours = (os.open(os.devnull, os.O_RDONLY), None) if given is None else os.pipe()
         try:
-            with self._asking:
-                socket.send_fds(self._socket, [len(request).to_bytes(8, "big")], [0, *(write for _, write in pipes)])
-                self._socket.sendall(request)
+            self._ask(arguments, options, [theirs, *(write for _, write in pipes)], detached=False)
         finally:
-            for _, write in pipes:
-                os.close(write)
-        written, said, ended = _read([read for read, _ in pipes], timeout, arguments)
-        return os.waitstatus_to_exitcode(int(ended.split()[1])), written.decode(), said.decode()
+            for each in (theirs, *(write for _, write in pipes)):
+                os.close(each)
+        with _writing(ours, given or b""):
+            written, said, ended = _read([read for read, _ in pipes], timeout, arguments)
+        return os.waitstatus_to_exitcode(int(ended.split()[1])), written, said
+
+    def start(self, arguments: Sequence[str], log: Path, options: Mapping[str, Any]) -> int:
+        """The process of a command that runs on by itself, in a session of its own; what it says is added to the log."""
+        reading, writing = os.pipe()
+        with open(reading, "rb") as told, open(os.devnull, "rb") as nothing, log.open("ab") as said:
+            try:
+                self._ask(arguments, options, [nothing.fileno(), said.fileno(), said.fileno(), writing], detached=True)
+            finally:
+                os.close(writing)
+            return int(told.read())
+
+    def _ask(
+        self, arguments: Sequence[str], options: Mapping[str, Any], descriptors: Sequence[int], *, detached: bool
+    ) -> None:
+        environment, folder = dict(options.get("env") or os.environ), os.fspath(options.get("cwd") or os.getcwd())
+        request = json.dumps([list(arguments), environment, folder, detached]).encode()
+        with self._asking:
+            socket.send_fds(self._socket, [len(request).to_bytes(8, "big")], list(descriptors))
+            self._socket.sendall(request)
 
     def close(self) -> None:
         self._socket.close()
@@ -89,6 +114,27 @@ def prepared() -> Iterator[None]:
 
 def _early(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(EARLY)}
+
+
+@contextlib.contextmanager
+def _writing(pipe: int | None, given: bytes) -> Iterator[None]:
+    """Beside what is done meanwhile: a command may write before it has read all."""
+
+    def write(pipe: int) -> None:
+        with contextlib.suppress(BrokenPipeError), open(pipe, "wb", buffering=0) as file:
+            left = memoryview(given)
+            while left:
+                left = left[file.write(left) :]
+
+    if pipe is None:
+        yield
+        return
+    writer = threading.Thread(target=write, args=(pipe,))
+    writer.start()
+    try:
+        yield
+    finally:
+        writer.join()
 
 
 def _read(pipes: Sequence[int], timeout: float, arguments: Sequence[str]) -> list[bytes]:
@@ -119,11 +165,11 @@ def _serve(server: socket.socket) -> None:
         if not size:
             sys.exit()
         told = server.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL)
-        arguments, environment, folder = json.loads(told)
+        arguments, environment, folder, detached = json.loads(told)
         if os.fork() == 0:
             server.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _run(descriptors)
+            _run(descriptors, detached)
             os.environ.clear()
             os.environ.update(environment)
             os.chdir(folder)
@@ -133,12 +179,15 @@ def _serve(server: socket.socket) -> None:
             os.close(each)
 
 
-def _run(descriptors: Sequence[int]) -> None:
-    """Returns in a child, with its own input and outputs; the parent waits for that, tells how it ended, and ends."""
+def _run(descriptors: Sequence[int], detached: bool) -> None:
+    """Returns in a child, with its own input and outputs; the parent waits for that, tells how it ended, and ends. Nobody waits for one that is
+    detached, and its session is its own."""
     *standard, ending = descriptors
     child = os.fork()
     if child == 0:
         os.close(ending)
+        if detached:
+            os.setsid()
         for number, each in enumerate(standard):
             os.dup2(each, number)
             os.close(each)
@@ -146,12 +195,13 @@ def _run(descriptors: Sequence[int]) -> None:
     for each in (0, 1, 2, *standard):
         os.close(each)
     os.write(ending, f"{child} ".encode())
-    os.write(ending, f"{os.waitpid(child, 0)[1]}".encode())
+    if not detached:
+        os.write(ending, f"{os.waitpid(child, 0)[1]}".encode())
     os._exit(0)
 
 
 def _main() -> NoReturn:
-    for name in READY:
+    for name in (*READY, *CLUSTER):
         importlib.import_module(name)
     gc.freeze()  # what is shared stays shared: no child walks over it
     _serve(socket.socket(fileno=int(sys.argv.pop())))
