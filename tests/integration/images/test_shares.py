@@ -16,6 +16,8 @@ import pytest
 
 from sandpool.base.clock import SystemClock
 from sandpool.base.errors import NodeError
+from sandpool.node.images import store as module
+from sandpool.node.images.image import Credential
 from sandpool.node.images.options import ImageOptions
 from sandpool.node.images.pull_slots import PullSlots
 from support.clocks.hasty_clock import Hasty
@@ -237,3 +239,34 @@ async def test_names_that_never_answer_keep_nobody_from_anything_else(
         await modest
         assert done
         assert {type(each) for each in await asyncio.gather(*greedy, return_exceptions=True)} == {NodeError}
+
+
+async def test_slow_work_of_one_tenant_leaves_threads_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here, logins with patterns that take long to compare."""
+    go = threading.Event()
+
+    def slow(credentials: Any, name: object) -> Any:
+        assert go.wait(60)
+        return credentials
+
+    monkeypatch.setattr(module, "matching", slow)
+    login = Credential("127.0.0.1:1", "somebody", "word")
+    async with image_store(tmp_path / "i", ImageOptions(allowed_directories=(tmp_path,))) as store:
+        greedy = [
+            asyncio.create_task(
+                store.take("127.0.0.1:1/tool:1", holder=f"g{n}", tenant="greedy", policy="Never", credentials=[login])
+            )
+            for n in range(50)
+        ]
+        try:
+            async with asyncio.timeout(30):
+                for _ in range(3):
+                    await asyncio.sleep(0)
+                image = await store.take(f"dir:{tmp_path}", holder="modest", tenant="modest")
+            assert image.rootfs.layers == (tmp_path,)
+            assert not any(task.done() for task in greedy)
+        finally:
+            go.set()
+            await asyncio.gather(*greedy, return_exceptions=True)

@@ -53,6 +53,8 @@ GVISOR_WITHOUT = {
     "first_segments_of_many_connections": "connections inside are its own kernel's, in memory of the pod",
     "connections_that_nobody_accepts": "connections inside are its own kernel's, in memory of the pod",
     "replies_that_nobody_reads": "its own kernel replies, in memory of the pod",
+    "locks_without_number": "locks are its own kernel's, in memory of the pod",
+    "listings_without_number": "listings are its own kernel's, in memory of the pod",
     "memory_of_those_who_have_ended": "sockets in volumes are its own there, and nothing is given through them",
     "links_followed_by_boxd": _NO_BOXD,
     "archives_unpacked_by_boxd": _NO_BOXD,

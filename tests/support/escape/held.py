@@ -58,6 +58,34 @@ else:
     file = os.open("/proc/self/ns/ipc", os.O_RDONLY)
 socket.send_fds(connection, [b"x"], [file]); connection.recv(1)
 """
+# A socket that listens and others that are to connect to it, given to a pod that uses them when the giver has ended.
+GIVE_LISTENER = """
+import os, socket
+while not os.path.exists("/mnt/c/socket"): pass
+listener = socket.create_server(("127.0.0.1", 0)); early = socket.create_connection(listener.getsockname()); early.send(bytes(1000))
+connection = socket.socket(socket.AF_UNIX); connection.connect("/mnt/c/socket")
+kept = [listener, socket.socket(), socket.socket(), socket.socket()]
+socket.send_fds(connection, [str(listener.getsockname()[1]).encode()], [each.fileno() for each in kept])
+connection.recv(1)
+"""
+HOLD_LISTENER = """
+import os, socket, time
+sock = socket.socket(socket.AF_UNIX); sock.bind("/mnt/c/made"); sock.listen()
+os.rename("/mnt/c/made", "/mnt/c/socket")
+connection, _ = sock.accept(); port, files, _, _ = socket.recv_fds(connection, 100, 200); connection.send(b"x")
+listener, late, later, latest = (socket.socket(fileno=file) for file in files)
+while not os.path.exists("/mnt/c/ended"): time.sleep(0.01)
+found = []
+listener.setblocking(False); late.settimeout(1); latest.settimeout(1)
+try: listener.accept(); found.append("accepted what had waited")
+except OSError: pass
+try: late.connect(("127.0.0.1", int(port))); found.append("connected")
+except OSError: pass
+try: later.bind(("127.0.0.1", 0)); later.listen(); latest.connect(later.getsockname()); found.append("listened")
+except OSError: pass
+open("/mnt/c/writing", "w").write(", ".join(found)); os.rename("/mnt/c/writing", "/mnt/c/found")
+time.sleep(1000)
+"""
 COUNT_ENDS = """
 import glob, os
 print(sum(136 <= os.major(os.stat(name).st_rdev) < 144 for name in glob.glob("/proc/[0-9]*/fd/*") if os.path.exists(name)))
@@ -149,6 +177,22 @@ async def ends_of_terminals_of_those_who_have_ended(world: World) -> None:
     await world.volumes.remove_claim(CLAIM)
 
 
+async def listeners_of_those_who_have_ended(world: World) -> None:
+    """Connections that nobody accepts are charged to nobody, and of a pod that has ended nobody would see them."""
+    if not isinstance(world.runtime, NamespacesRuntime):
+        return
+    world.runtime.runtime_host.tenants.linger = 0.1
+    async with world.pod(_pod(world, "passing", HOLD_LISTENER, claim=True)) as holder:
+        async with world.pod(_pod(world, "passing", GIVE_LISTENER, claim=True)) as giver:
+            await world.until(giver, _over)
+        await world.shell(holder, "touch /mnt/c/ended")
+        async with asyncio.timeout(30):
+            while (await world.shell(holder, "test -e /mnt/c/found"))[0]:
+                await asyncio.sleep(0.02)
+        assert await world.shell(holder, "cat /mnt/c/found") == (0, "")
+    await world.volumes.remove_claim(CLAIM)
+
+
 async def _given(world: World, kind: str) -> None:
     """By a pod that then ends, or that could not even begin, as there is nothing left for it."""
     work = _pod(world, "giving", f"KIND = {kind!r}; SIZE = {GIVEN}\n{GIVE}", claim=True)
@@ -184,5 +228,5 @@ def _in_use(group: Path) -> int:
 
 SCENARIOS = (
     memory_of_those_who_have_ended, counts_of_those_who_have_ended, terminals_of_those_who_have_ended,
-    ends_of_terminals_of_those_who_have_ended,
+    ends_of_terminals_of_those_who_have_ended, listeners_of_those_who_have_ended,
 )  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 from sandpool.node.backend import Exit
 from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
 from sandpool.node.runtimes.namespaces.tcp_pressure import machine_use
+from sandpool.node.runtimes.namespaces.uncharged_memory import Growth
 from support.escape.box import Box, a_box
 from support.escape.limits import last
 from support.escape.world import FOREVER, World
@@ -99,6 +100,27 @@ for _ in range(400):
 time.sleep(5)
 """
 
+# Locks of bytes that do not touch each other, in files of which each has few, so that taking one is quick.
+LOCKS = """
+import fcntl, os, time
+kept = []
+for number in range(400):
+    file = os.open(f"/tmp/lock-{number}", os.O_RDWR | os.O_CREAT); kept.append(file)
+    for at in range(300): fcntl.lockf(file, fcntl.LOCK_EX, 1, 2 * at)
+time.sleep(20)
+"""
+# Names in a directory that the image has, too; and each time that it is listed, it has changed.
+LISTINGS = """
+import os, time
+open("/etc/name", "w").close()
+for number in range(3000): os.link("/etc/name", "/etc/" + f"{number:06}".ljust(250, "x"))
+kept = []
+for _ in range(30):
+    kept.append(os.scandir("/etc")); next(kept[-1])
+    open("/etc/changed", "w").close(); os.unlink("/etc/changed")
+time.sleep(20)
+"""
+
 
 async def files_on_their_way(world: World) -> None:
     """The kernel counts them by person, and refuses whoever of that person sends one more: so do we, with every command."""
@@ -175,6 +197,32 @@ async def replies_that_nobody_reads(world: World) -> None:
         assert (await world.python(uid, REPLIES))[0] == 137
 
 
+async def locks_without_number(world: World) -> None:
+    """Charged to nobody: a process takes 600,000 in a second, 200 bytes each. Here, by a bound that does not hurt the machine."""
+    await _killed_for_what_nobody_is_charged_for(world, LOCKS)
+
+
+async def listings_without_number(world: World) -> None:
+    """An overlay keeps the names of a directory for each open file of it, charged to nobody."""
+    await _killed_for_what_nobody_is_charged_for(world, LISTINGS)
+
+
+async def _killed_for_what_nobody_is_charged_for(world: World, program: str) -> None:
+    runtime = world.runtime
+    assert isinstance(runtime, NamespacesRuntime)
+    guard = runtime.uncharged_memory
+    growth, most, guard.growth, guard.most = guard.growth, guard.most, Growth(4 << 20), 8 << 20
+    try:
+        async with (
+            world.pod(world.workload(("sh", "-c", FOREVER), limits={"memory": "64Mi"})) as uid,
+            world.pod(world.workload(("sh", "-c", FOREVER))) as other,
+        ):
+            assert (await world.python(uid, program))[0] == 137
+            assert (await world.shell(other, "echo well")) == (0, "well\n")
+    finally:
+        guard.growth, guard.most = growth, most
+
+
 async def what_it_takes_of_its_own_kernel(world: World) -> None:
     """Terminals, watches and contexts of asynchronous I/O are all to be had, and none of them is the machine's."""
     before = _in_use()
@@ -199,5 +247,7 @@ SCENARIOS = (
     first_segments_of_many_connections,
     connections_that_nobody_accepts,
     replies_that_nobody_reads,
+    locks_without_number,
+    listings_without_number,
     what_it_takes_of_its_own_kernel,
 )

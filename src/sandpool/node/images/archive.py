@@ -220,7 +220,7 @@ def _names(one: Descriptor) -> tuple[str, ...]:
 
 
 class ArchiveSource:
-    """One image of an archive as a source for a pull."""
+    """One image of an archive as a source for a pull. Only operators import archives, so its threads take no turns."""
 
     def __init__(self, files: ArchiveFiles, found: ArchivedImage, options: ImageOptions, what: str) -> None:
         self._files = files
@@ -293,9 +293,9 @@ async def import_archive(
     scratch = context.directory.fresh()
     holds: list[str] = []
     try:
-        files = await shielded(asyncio.to_thread(_open, context, path, scratch))
+        files = await shielded(context.in_thread(_open, context, path, scratch))
         try:
-            found = await asyncio.to_thread(find_images, files, context.options, str(path))
+            found = await context.in_thread(find_images, files, context.options, str(path))
             plan = assign_names(found, name, str(path))
             return await _import_all(context, files, plan, path, holds, on_progress)
         finally:
@@ -303,7 +303,7 @@ async def import_archive(
     finally:
         for hold in holds:
             context.directory.release(hold)
-        await shielded(asyncio.to_thread(remove_tree, scratch))
+        await shielded(context.in_thread(remove_tree, scratch))
 
 
 async def _import_all(

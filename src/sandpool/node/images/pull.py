@@ -13,9 +13,11 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from sandpool.base.clock import Clock
 from sandpool.base.errors import NodeError
+from sandpool.base.offload import FairThreads
 from sandpool.base.shares import OPERATOR
 from sandpool.base.shielded import shielded
 from sandpool.node.images.cover_layer import UnpackedLayer, covering_layer
@@ -38,6 +40,8 @@ from sandpool.node.images.worker import Job
 from sandpool.node.images.worker_process import DiskFull, LayerDone, LayerRefused, LayerTooLarge, Unpacking, worker
 
 _PROGRESS_INTERVAL = 0.4  # seconds
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Progress:
@@ -96,7 +100,12 @@ class PullContext:
     clock: Clock
     unpacking: TakeSlot  # takes a slot for unpacking one layer: slow registries must not delay others, nor many pulls exhaust the machine
     space: PullSpace  # the tenant's share of the disk
+    threads: FairThreads
     tenant: str = OPERATOR
+
+    async def in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs blocking work, in the turns of the tenant."""
+        return await self.threads.run(self.tenant, partial(work, *args, **kwargs))
 
 
 async def pull(
@@ -109,7 +118,7 @@ async def pull(
         records = [context.directory.layer_record(layer.diff_id) for layer in wanted.layers]
         lowest = max((at for at, record in enumerate(records) if record and record.opaque_root), default=0)
         wanted = replace(wanted, lowest=lowest)
-        cover = await asyncio.to_thread(_cover, context.directory, wanted)
+        cover = await context.in_thread(_cover, context, wanted)
         if cover is not None:
             wanted = replace(wanted, layers=(*wanted.layers, cover.layer))
             await _complete(context, cover, wanted, hold, what, lambda text: None)
@@ -134,7 +143,7 @@ async def _complete(
 ) -> None:
     """Fetches layers that are missing, or that this source has not proved its access to."""
     by_id = {layer.diff_id: layer for layer in wanted.layers}
-    here = await asyncio.to_thread(_claim, context, tuple(by_id), hold)
+    here = await context.in_thread(_claim, context, tuple(by_id), hold)
     missing, proved = [], []
     for diff_id, layer in by_id.items():
         access = here.get(diff_id)
@@ -146,13 +155,14 @@ async def _complete(
         await _fetch_missing(context, source, wanted, tuple(missing), what, on_progress)
     grants = {layer.diff_id: source.grants(layer) for layer in (*missing, *proved)}
     if grants:
-        await shielded(asyncio.to_thread(context.directory.grant, grants))
+        await shielded(context.in_thread(context.directory.grant, grants))
 
 
 class _Cover:
     """The source of the cover layer, which is generated here (cover_layer.py)."""
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, context: PullContext, content: bytes) -> None:
+        self._context = context
         self._content = content
         self.layer = LayerSource(digest_of(content), size=len(content), file="of folders")
 
@@ -160,7 +170,7 @@ class _Cover:
         raise NotImplementedError
 
     async def fetch(self, layer: LayerSource, target: Path, report: Callable[[int], Awaitable[object]]) -> None:
-        await shielded(asyncio.to_thread(_write, target, self._content))
+        await shielded(self._context.in_thread(_write, target, self._content))
 
     async def proves(self, layer: LayerSource, access: LayerAccess) -> bool:
         return True  # generated here, from layers that the pull may use
@@ -173,13 +183,13 @@ def _write(target: Path, content: bytes) -> None:
     target.write_bytes(content)
 
 
-def _cover(directory: ImageDirectory, wanted: ResolvedImage) -> _Cover | None:
-    layers = []
+def _cover(context: PullContext, wanted: ResolvedImage) -> _Cover | None:
+    directory, layers = context.directory, []
     for layer in wanted.layers[wanted.lowest :]:
         record = directory.layer_record(layer.diff_id)
         layers.append(UnpackedLayer(directory.layer_root(layer.diff_id), frozenset(record.implied if record else ())))
     content = covering_layer(layers)
-    return _Cover(content) if content else None
+    return _Cover(context, content) if content else None
 
 
 async def record_image(context: PullContext, wanted: ResolvedImage, names: tuple[NameRecord, ...]) -> ImageRecord:
@@ -188,7 +198,7 @@ async def record_image(context: PullContext, wanted: ResolvedImage, names: tuple
     record = used_by(record, context.tenant)
     now = context.clock.now().timestamp()
     try:
-        await shielded(asyncio.to_thread(_keep_locked, context.directory, record, names, now))
+        await shielded(context.in_thread(_keep_locked, context.directory, record, names, now))
     except OSError as error:
         if is_disk_full(error):
             raise disk_full(names[0].reference, context.directory.root) from error
@@ -227,7 +237,7 @@ async def _fetch_missing(
         progress = Progress(missing, on_progress, context.clock.monotonic)
         await _all(_Layers(context, source, scratch, progress, what, left), missing)
     finally:
-        await shielded(asyncio.to_thread(remove_tree, scratch))
+        await shielded(context.in_thread(remove_tree, scratch))
 
 
 async def _all(work: _Layers, missing: tuple[LayerSource, ...]) -> None:
@@ -271,7 +281,7 @@ class _Layers:
             await self._source.fetch(layer, blob, partial(self._fetched, layer, str(blob)))
         async with self._one_at_a_time, self._context.unpacking():
             await self._unpack(layer, blob, target)
-            await shielded(asyncio.to_thread(self._context.directory.keep_layer, target, layer.diff_id))
+            await shielded(self._context.in_thread(self._context.directory.keep_layer, target, layer.diff_id))
             self._progress.layer_done()
         blob.unlink()
         self._context.space.set(str(blob), 0)
@@ -308,7 +318,7 @@ class _Layers:
                     raise
                 if room < wanted:  # more cannot be made available
                     raise space.refusal() from error
-            await shielded(asyncio.to_thread(remove_tree, target))
+            await shielded(self._context.in_thread(remove_tree, target))
             space.set(str(target), 0)
             before, wanted = room, max(2 * room, _EXPANSION * layer.size)
             room = await space.make_room(wanted)

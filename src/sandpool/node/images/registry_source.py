@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -22,6 +21,7 @@ from sandpool.node.images.registry import RegistryClient
 from sandpool.node.images.source import LayerSource, ResolvedImage, resolve
 
 T = TypeVar("T")
+InThread = Callable[[Callable[[], None]], Awaitable[None]]
 _WAIT = 0.5  # seconds before the second attempt; doubled each time
 _WRITE_AT = 1 << 20  # bytes per write in a thread
 
@@ -36,14 +36,16 @@ class RegistrySource:
         credentials: Sequence[Credential],
         options: ImageOptions,
         clock: Clock,
+        in_thread: InThread,
         *,
         everybody: bool = False,
     ) -> None:
-        """`everybody`: the operator pulls for all pods, whatever login it takes."""
+        """`everybody`: the operator pulls for all pods, whatever login it takes. `in_thread` runs blocking work."""
         self._name = name
         self._everybody = everybody
         self._options = options
         self._clock = clock
+        self._in_thread = in_thread
         logins: Sequence[Credential | None] = matching(credentials, name) or (None,)
         self._registries = [RegistryClient(connections, name, login, options) for login in logins]
         self._registry = self._registries[0]
@@ -66,7 +68,14 @@ class RegistrySource:
     async def fetch(self, layer: LayerSource, target: Path, report: Callable[[int], Awaitable[object]]) -> None:
         with target.open("wb") as file:
             download = _Download(
-                self._registry, layer, file, report, str(self._name), self._steady, self._clock.monotonic
+                self._registry,
+                layer,
+                file,
+                report,
+                str(self._name),
+                self._steady,
+                self._clock.monotonic,
+                self._in_thread,
             )
             try:
                 await self._tried(download.go_on)
@@ -134,6 +143,7 @@ class _Download:
         name: str,
         steady: Callable[[float, int], bool],
         now: Callable[[], float],
+        in_thread: InThread,
     ) -> None:
         self._registry = registry
         self._layer = layer
@@ -144,6 +154,7 @@ class _Download:
         self._size = 0
         self._steady = steady
         self._now = now
+        self._in_thread = in_thread
 
     async def go_on(self) -> None:
         began, had = self._now(), self._size
@@ -173,7 +184,7 @@ class _Download:
         self._sum, self._size = hashlib.sha256(), 0
 
     async def _write(self, piece: bytearray) -> None:
-        await asyncio.to_thread(self._write_now, piece)
+        await self._in_thread(partial(self._write_now, piece))
         await self._report(self._size)
 
     def _write_now(self, piece: bytearray) -> None:

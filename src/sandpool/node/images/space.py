@@ -7,16 +7,17 @@ Files count as well as bytes: a file system has a limited number of both.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from sandpool.base.clock import Clock
+from sandpool.base.offload import FairThreads
 from sandpool.base.shares import OPERATOR
 from sandpool.base.shielded import shielded
 from sandpool.node.images import garbage_collection
@@ -55,10 +56,11 @@ class NoRoom(Exception):
 class ImageSpace:
     """The disk space of one image store."""
 
-    def __init__(self, directory: ImageDirectory, clock: Clock, leave: int) -> None:
+    def __init__(self, directory: ImageDirectory, clock: Clock, leave: int, threads: FairThreads) -> None:
         self._directory = directory
         self._clock = clock
         self._leave = leave
+        self._threads = threads
         self._stored: dict[str, int] = {}  # by tenant, as last counted
         self.pulling: Counter[str] = Counter()
 
@@ -72,10 +74,10 @@ class ImageSpace:
     def held(self, tenant: str) -> int:
         return self._stored.get(tenant, 0) + self.pulling[tenant]
 
-    async def look(self) -> None:
-        """Counts what is stored again, after a change."""
-        each_file = self.disk().each_file
-        self._stored = await shielded(asyncio.to_thread(garbage_collection.charges, self._directory, each_file))
+    async def look(self, tenant: str) -> None:
+        """Counts what is stored again, after a change or before a pull of this tenant."""
+        count = partial(garbage_collection.charges, self._directory, self.disk().each_file)
+        self._stored = await shielded(self._threads.run(tenant, count))
 
     async def make_room(self, tenant: str, wanted: int, *, really: bool = True) -> int:
         """Removes images that may be removed for this tenant until there is room. Returns the room there is then; with `really=False`
@@ -85,9 +87,8 @@ class ImageSpace:
             return room
         disk = self.disk()
         asking = RoomRequest(tenant, wanted, disk.free, dict(self.pulling))
-        made = await shielded(
-            asyncio.to_thread(garbage_collection.make_room, self._directory, disk.each_file, asking, really=really)
-        )
+        make = partial(garbage_collection.make_room, self._directory, disk.each_file, asking, really=really)
+        made = await shielded(self._threads.run(tenant, make))
         if not really:
             return made.room
         self._stored = made.charges

@@ -6,16 +6,17 @@ process. Credentials live only as long as the call that brings them.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from sandpool.base.clock import Clock
 from sandpool.base.errors import NodeError
+from sandpool.base.offload import FairThreads
 from sandpool.base.shares import OPERATOR
 from sandpool.base.shielded import shielded
 from sandpool.node.images import garbage_collection
@@ -62,6 +63,9 @@ def directory_image(reference: str, path: str, allowed: Sequence[Path]) -> Image
 
 log = logger(__name__)
 
+T = TypeVar("T")
+P = ParamSpec("P")
+_THREADS = 5  # of which one tenant has at most four
 LOOKUPS, LOOKUPS_OF_A_PULL = 64, 4  # concurrent DNS lookups: of all pulls, shared by tenants, and of one pull
 
 
@@ -81,7 +85,8 @@ class ImageStore:
     def __init__(self, directory: Path, clock: Clock, options: ImageOptions = ImageOptions()) -> None:
         self.directory = ImageDirectory(directory, f"{os.getpid()}-{os.urandom(6).hex()}")
         self._unpackers = PullSlots(options.unpackers, clock, slow_ones_give_way=False)
-        self.space = ImageSpace(self.directory, clock, options.leave)
+        self.threads = FairThreads("sandpool-images", _THREADS)
+        self.space = ImageSpace(self.directory, clock, options.leave, self.threads)
         self._options = options
         self._clock = clock
         self._pulls: SingleFlight[ImageRecord] = SingleFlight()
@@ -92,7 +97,7 @@ class ImageStore:
     async def open(self) -> None:
         """Removes what dead processes left, and images unused for long."""
         try:
-            await shielded(asyncio.to_thread(self.directory.open))
+            await self._in_thread(OPERATOR, self.directory.open)
         except OSError as error:
             why = f"{error.strerror} ({error.filename})"
             raise NodeError("ImagesUnavailable", f"the image directory cannot be used: {why}") from error
@@ -102,7 +107,12 @@ class ImageStore:
         """Cancels pulls, and releases all holders."""
         await self._pulls.close()
         await self._lookup_slots.close()
-        await shielded(asyncio.to_thread(self.directory.close))
+        await self._in_thread(OPERATOR, self.directory.close)
+        self.threads.close()
+
+    async def _in_thread(self, tenant: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs blocking work to its end, even if the caller is cancelled. Tenants take turns."""
+        return await shielded(self.threads.run(tenant, partial(work, *args, **kwargs)))
 
     async def take(
         self,
@@ -118,7 +128,8 @@ class ImageStore:
             case HostReference():
                 return Image(reference, "", RootFs(host=True))
             case DirectoryReference(path):
-                return await asyncio.to_thread(directory_image, reference, path, self._options.allowed_directories)
+                allowed = self._options.allowed_directories
+                return await self._in_thread(tenant, directory_image, reference, path, allowed)
             case name:
                 with self._translated_errors(name):
                     record = await self._take(name, holder, tenant, policy, tuple(credentials), progress)
@@ -151,9 +162,9 @@ class ImageStore:
     ) -> ImageRecord:
         always = policy == "Always" or (not policy and name.tag == "latest" and not name.digest)
         if credentials:  # written by a tenant: matching its patterns may take long
-            credentials = await asyncio.to_thread(matching, credentials, name)
+            credentials = await self._in_thread(tenant, matching, credentials, name)
         proofs = tuple(proof(self.directory.key, name, one) for one in credentials)
-        found = await shielded(asyncio.to_thread(self._find, name, holder, tenant, always, proofs))
+        found = await self._in_thread(tenant, self._find, name, holder, tenant, always, proofs)
         if found is not None:
             return found
         if policy == "Never":
@@ -179,8 +190,8 @@ class ImageStore:
     async def _pull_shared(self, key: _PullKey, holder: str, progress: OnProgress) -> ImageRecord:
         self._check_allowed(key.name)
         async with self._pulls.join(key, partial(self._begin, key), progress) as record:
-            await shielded(asyncio.to_thread(self._hold, record, holder))
-        await self._prune_quietly()
+            await self._in_thread(key.tenant, self._hold, record, holder)
+        await self._prune_quietly(key.tenant)
         return record
 
     def _find(
@@ -243,7 +254,9 @@ class ImageStore:
             async with self.pull_slots.acquire(key.tenant, on_progress) as slot:
                 with self.space.pull(key.tenant, slot.at_work) as space:
                     unpacking = partial(self._unpacking, key.tenant, slot)
-                    context = PullContext(self.directory, self._options, self._clock, unpacking, space, key.tenant)
+                    context = PullContext(
+                        self.directory, self._options, self._clock, unpacking, space, self.threads, key.tenant
+                    )
                     return await self._pull(context, key, slot, hold, on_progress)
         except NodeError as error:
             plain = NodeError(error.reason, error.message)
@@ -269,12 +282,18 @@ class ImageStore:
         from sandpool.node.images.http_client import RegistryConnections
         from sandpool.node.images.registry_source import RegistrySource  # imports aiohttp, which only pulls need
 
-        await self.space.look()
+        await self.space.look(key.tenant)
         name, large = key.name, partial(self._reading, key.tenant, slot)
         lookups = Lookups(self._lookup_slots, LOOKUPS_OF_A_PULL, self._options.patience, key.tenant)
         async with RegistryConnections(self._options, large, slot.got, lookups=lookups) as connections:
             source = RegistrySource(
-                connections, name, key.credentials, self._options, self._clock, everybody=key.everybody
+                connections,
+                name,
+                key.credentials,
+                self._options,
+                self._clock,
+                context.in_thread,
+                everybody=key.everybody,
             )
             wanted = await pull(context, source, str(name), hold, on_progress)
         record = NameRecord(
@@ -287,7 +306,7 @@ class ImageStore:
             proofs=(proof(self.directory.key, name, source.used),) if source.used is not None else (),
         )
         kept = await record_image(context, wanted, (record,))
-        await self.space.look()  # count the stored image before its pull is dropped from the count
+        await self.space.look(key.tenant)  # count the stored image before its pull is dropped from the count
         log.info("image pulled", image=str(name), id=kept.id)
         return kept
 
@@ -297,26 +316,26 @@ class ImageStore:
         """The images of a file or directory, under the names that they have in it, or one under the name that is given."""
         with self.space.pull(OPERATOR) as space:
             unpacking = partial(self._unpackers.acquire, OPERATOR)
-            context = PullContext(self.directory, self._options, self._clock, unpacking, space)
+            context = PullContext(self.directory, self._options, self._clock, unpacking, space, self.threads)
             return await import_archive(context, path, parse_name(name) if name else None, progress)
 
     async def listed(self) -> tuple[garbage_collection.Listed, ...]:
-        return await asyncio.to_thread(garbage_collection.listed, self.directory)
+        return await self._in_thread(OPERATOR, garbage_collection.listed, self.directory)
 
     async def remove(self, wanted: str) -> garbage_collection.Removed:
         """By name, or by id or the start of one. ImageUnknown, ImageHeld."""
         target: ImageName | str = wanted if wanted.startswith("sha256:") else parse_name(wanted)
-        return await shielded(asyncio.to_thread(garbage_collection.remove, self.directory, target))
+        return await self._in_thread(OPERATOR, garbage_collection.remove, self.directory, target)
 
-    async def prune(self, rules: PruneRules | None = None) -> garbage_collection.Removed:
+    async def prune(self, rules: PruneRules | None = None, tenant: str = OPERATOR) -> garbage_collection.Removed:
         rules = rules or PruneRules(self._options.unused_for, self._options.max_bytes)
         now = self._clock.now().timestamp()
-        return await shielded(asyncio.to_thread(garbage_collection.prune, self.directory, rules, now))
+        return await self._in_thread(tenant, garbage_collection.prune, self.directory, rules, now)
 
-    async def _prune_quietly(self) -> None:
-        """Prunes after a pull; an error here does not fail the pull."""
+    async def _prune_quietly(self, tenant: str) -> None:
+        """Prunes after a pull of this tenant; an error here does not fail the pull."""
         try:
-            removed = await self.prune()
+            removed = await self.prune(tenant=tenant)
         except OSError as error:
             log.warning("images could not be pruned", error=str(error))
         else:

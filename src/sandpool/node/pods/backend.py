@@ -81,7 +81,9 @@ class PodsBackend:
 
     async def open(self, changed: Changed) -> None:
         threads = Threads("pods", _THREADS)
-        self._run_context = RunContext(self._clock, threads, Threads("logs", _THREADS), self._options)
+        self._run_context = RunContext(
+            self._clock, threads, Threads("logs", _THREADS), Threads("searches", _THREADS), self._options
+        )
         self._changed = changed
         try:
             await self.runtime.open()
@@ -108,8 +110,7 @@ class PodsBackend:
         self._tasks.clear()
         await self.runtime.close()
         if self._run_context is not None:
-            self._run_context.threads.close()
-            self._run_context.log_threads.close()
+            self._run_context.close()
             self._run_context = None
 
     async def _end_pod(self, pod: Pod) -> None:

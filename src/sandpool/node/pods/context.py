@@ -35,16 +35,28 @@ class PodsOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What each run of a container uses. Logs have their own threads, so that a long removal does not hold them up."""
+    """What each run of a container uses. Logs have their own threads, so that a long removal does not hold them up; and so has the search for
+    deleted files that processes hold, which may take long and during which the pod is frozen."""
 
     clock: Clock
     threads: Threads
     log_threads: Threads
+    search_threads: Threads
     options: PodsOptions
 
     def of(self, tenant: str) -> RunContext:
         """The same, with threads in the turns of a namespace."""
-        return replace(self, threads=self.threads.of(tenant), log_threads=self.log_threads.of(tenant))
+        return replace(
+            self,
+            threads=self.threads.of(tenant),
+            log_threads=self.log_threads.of(tenant),
+            search_threads=self.search_threads.of(tenant),
+        )
+
+    def close(self) -> None:
+        """Returns when all work that was begun is done."""
+        for threads in (self.threads, self.log_threads, self.search_threads):
+            threads.close()
 
 
 @dataclass(frozen=True, slots=True)

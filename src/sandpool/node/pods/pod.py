@@ -87,6 +87,10 @@ class Pod:
         return self._context.run_context.log_threads
 
     @property
+    def search_threads(self) -> Threads:
+        return self._context.run_context.search_threads
+
+    @property
     def paused(self) -> bool:
         return self._state.paused
 

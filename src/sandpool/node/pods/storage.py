@@ -79,7 +79,7 @@ class PodStorage:
             sum(inodes for _, inodes in sizes.values()),
         )
         if not self._unstopped:
-            self._sure = self._last, await asyncio.to_thread(written, await sandbox.processes())
+            self._sure = self._last, await self._written(sandbox)
         return self._last
 
     async def keep_logs(self) -> None:
@@ -96,7 +96,7 @@ class PodStorage:
         used, before = self._sure
         slack, allowance = nearest_limit(used, self.limits)
         while slack is not None:
-            now = await asyncio.to_thread(written, await sandbox.processes())
+            now = await self._written(sandbox)
             if sum(max(0, size - before.get(pid, 0)) for pid, size in now.items()) > slack + allowance // 2:
                 walk.add_done_callback(lambda done: done.cancelled() or done.exception())
                 return True
@@ -114,7 +114,8 @@ class PodStorage:
                     await self.thaw()
                     await self._clock.sleep(_MOMENT)
                     await self.freeze()
-            found = await asyncio.to_thread(hidden, await sandbox.processes(), self.uid, directory)
+            pids = await sandbox.processes()
+            found = await self._pod.search_threads.run(partial(hidden, pids, self.uid, directory))
             if found is not None:
                 return found
         return TOO_MANY
@@ -122,7 +123,10 @@ class PodStorage:
     async def _hidden_in_claims(self, sandbox: Sandbox, directory: Path) -> int:
         """Counted here, because otherwise other pods would be evicted for it."""
         pids = await sandbox.processes()
-        return await asyncio.to_thread(partial(hidden, pids, self.uid, directory, claims=True)) or 0
+        return await self._pod.search_threads.run(partial(hidden, pids, self.uid, directory, claims=True)) or 0
+
+    async def _written(self, sandbox: Sandbox) -> Mapping[int, int]:
+        return await self._pod.search_threads.run(partial(written, await sandbox.processes()))
 
     def _paths(self, kind: type[EmptyDir] | type[Claim]) -> Mapping[str, Path]:
         """The paths of its volumes of one kind on disk."""

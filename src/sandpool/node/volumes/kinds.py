@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandpool.node.volumes import content, loop_image
+from sandpool.node.volumes.claim_locks import ClaimLocks
 from sandpool.node.volumes.directories import directory_name, make_directory, make_private, open_directory
 from sandpool.node.volumes.host_path import host_path
 from sandpool.node.volumes.spec import Claim, Content, EmptyDir, HostPath, Volume, VolumeOptions, VolumeSpec
@@ -33,7 +33,7 @@ class VolumeRoots:
     pods: Path
     claims: Path
     memory: Path | None
-    claiming: threading.Lock = field(default_factory=threading.Lock)  # pods may share a claim, which is created once
+    claiming: ClaimLocks = field(default_factory=ClaimLocks)  # pods may share a claim, which is created once
 
     def of_pod(self, uid: str) -> tuple[Path, ...]:
         return (self.pods / uid, *((self.memory / uid,) if self.memory is not None else ()))
@@ -50,7 +50,7 @@ def make_volume(roots: VolumeRoots, options: VolumeOptions, uid: str, spec: Volu
             return _content(name, roots, uid, files, group)
         case Claim() as claim:
             directory = roots.claims / directory_name(claim.uid, "the uid of a claim")
-            with roots.claiming:
+            with roots.claiming.hold(claim.uid):
                 return _sized(name, roots, directory, claim.size, group, options, read_only=claim.read_only)
         case HostPath() as path:
             return Volume(name, path=host_path(name, path, options.host_paths), within=Path("/"))

@@ -21,6 +21,7 @@ from sandpool.node.runtimes.namespaces.probe import cached_probe
 from sandpool.node.runtimes.namespaces.runtime_host import PROBE, RuntimeHost, groups_of_probe
 from sandpool.node.runtimes.namespaces.sandbox import Machine, NamespaceSandbox
 from sandpool.node.runtimes.namespaces.socket_memory import SocketMemoryGuard
+from sandpool.node.runtimes.namespaces.uncharged_memory import UnchargedMemoryGuard
 
 
 class NamespacesRuntime:
@@ -44,6 +45,7 @@ class NamespacesRuntime:
         self.socket_memory = SocketMemoryGuard(
             lambda: self.runtime_host.cgroups.places, lambda: self.runtime_host.sandboxes
         )
+        self.uncharged_memory = UnchargedMemoryGuard(lambda: self.runtime_host.sandboxes)
         counts = counts_processes(platform.release())
         quotas = {} if ranged else namespaces.sandbox_quotas(namespaces.user_quotas())
         self.machine = Machine(
@@ -68,6 +70,7 @@ class NamespacesRuntime:
 
     async def close(self) -> None:
         await self.socket_memory.close()
+        await self.uncharged_memory.close()
         try:
             await self.runtime_host.close()
         finally:
@@ -99,6 +102,7 @@ class NamespacesRuntime:
         sandbox = NamespaceSandbox(plan, self.machine, server, base, self.runtime_host)
         await self.runtime_host.admit(sandbox)
         self.socket_memory.wake()
+        self.uncharged_memory.wake()
         return sandbox
 
 

@@ -95,6 +95,7 @@ class NamespaceSandbox:
         self._paused = False
         self._frozen = False
         self._killed_for_memory = 0  # counts kills by Sandpool, not by the kernel
+        self._left: list[int] = []  # its network namespace, when it is being destroyed
 
     @property
     def containers(self) -> list[NamespaceContainer]:
@@ -196,6 +197,12 @@ class NamespaceSandbox:
         self._killed_for_memory += 1
         for each in self._containers:
             each.kill_nowait()
+
+    async def disconnect(self) -> None:
+        """Closes its listening sockets, also those that other sandboxes hold; not that of its egress, which is ours."""
+        if self._shared is not None:
+            with contextlib.suppress(NodeError):  # it ends meanwhile, or the kernel cannot
+                await self._server.once({"do": "disconnect", "egress": self.plan.egress_port}, [self._shared.net])
 
     def _why_lost(self) -> Lost:
         if not self._server.alive:
@@ -349,11 +356,20 @@ class NamespaceSandbox:
         close_files(self._held)
         self._held.clear()
         if self._shared is not None:
-            close_files(self._shared.files)
+            close_files([self._shared.user, self._shared.ipc, self._shared.uts])
+            self._left.append(self._shared.net)
             self._shared = None
         made = sandbox_groups(self._groups.places, self.plan.id, Limits())
         paths = [path for path, _ in made]
-        request: Message = {"do": "remove", "cgroups": paths, "directory": str(self.plan.directory), "itself": False}
+        request: Message = {
+            "do": "remove",
+            "cgroups": paths,
+            "directory": str(self.plan.directory),
+            "itself": False,
+            "egress": self.plan.egress_port,
+        }
         server = await self._host.living_server()  # a new one, if the sandbox's own has died
-        await server.once(request, patience=None)
+        await server.once(request, self._left, patience=None)
+        close_files(self._left)
+        self._left.clear()
         self._machine.tenants.leave(self.plan.tenant, self.plan.id)

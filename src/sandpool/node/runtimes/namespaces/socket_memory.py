@@ -86,6 +86,10 @@ class LimitedSandbox(Protocol):
         """Kills its containers, as its memory limit would."""
         ...
 
+    async def disconnect(self) -> None:
+        """Closes its listening sockets, also those that other sandboxes hold."""
+        ...
+
 
 class SocketMemoryGuard:
     """Checks sandboxes at intervals. `places` returns the parent groups of all sandboxes, by controller."""
@@ -142,6 +146,7 @@ class SocketMemoryGuard:
         fullest = tcp_pressure.fullest(tenants, bound)
         if fullest is not None:
             self._kill(there[fullest])
+            await there[fullest].disconnect()
         await asyncio.sleep(SETTLING)
 
     def _check_limits(self, now: float) -> None:

@@ -8,12 +8,9 @@ import struct
 import pytest
 
 from sandpool.node.runtimes.namespaces.forked.seccomp import (
-    ABSENT,
     ALLOW,
     AND,
     ERROR,
-    FORBIDDEN,
-    JUDGED,
     JUMP_EQUAL,
     JUMP_GREATER,
     JUMP_SET,
@@ -25,8 +22,14 @@ from sandpool.node.runtimes.namespaces.forked.seccomp import (
     assemble,
     instructions,
 )
+from sandpool.node.runtimes.namespaces.forked.seccomp_calls import ABSENT, FORBIDDEN, JUDGED
 
 MACHINES = {"x86_64": 0, "aarch64": 1}
+# The last call that somebody has looked at is mseal. On x86_64 there are none from 335 to 423; on arm64, none from 244 to 259 either.
+GAPS = {
+    "x86_64": {*range(335, 424), *range(463, 600)},
+    "aarch64": {*range(244, 260), *range(295, 424), *range(463, 600)},
+}
 
 
 def known(machine: str) -> Architecture:
@@ -64,7 +67,8 @@ def test_what_is_forbidden_is_refused_and_the_rest_allowed(machine: str) -> None
     for number in range(600):
         if number in judged:
             continue
-        wanted = ERROR | errno.EPERM if number in forbidden else ERROR | errno.ENOSYS if number in absent else ALLOW
+        unknown = number in absent or number in GAPS[machine]
+        wanted = ERROR | errno.EPERM if number in forbidden else ERROR | errno.ENOSYS if unknown else ALLOW
         assert run(known_machine, number) == wanted, number
 
 
@@ -77,6 +81,9 @@ def test_what_is_forbidden_is_refused_and_the_rest_allowed(machine: str) -> None
         ("clone", (0x10000011,), ERROR | errno.EPERM),
         ("clone", (0x00020011,), ERROR | errno.EPERM),
         ("clone", (0x40000011,), ERROR | errno.EPERM),
+        ("clone", (0x00000411,), ERROR | errno.EINVAL),  # a process that shares the table of files
+        ("clone", (0x00004111,), ALLOW),  # vfork
+        ("clone", (0x00010900,), ALLOW),  # a thread with a table of its own
         ("clone3", (), ERROR | errno.ENOSYS),
         ("socket", (1, 1, 0), ALLOW),
         ("socket", (2, 1, 0), ALLOW),
@@ -114,6 +121,14 @@ def test_what_is_forbidden_is_refused_and_the_rest_allowed(machine: str) -> None
         ("ioctl", (0, 0x40049409), ALLOW),  # copies that share their blocks
         ("ioctl", (0, 0x4020940D), ALLOW),
         ("ioctl", (0, 0xC0189436), ALLOW),
+        ("ioctl", (0, 0x802C542A), ALLOW),  # TCGETS2
+        ("ioctl", (0, 0x541B), ALLOW),  # FIONREAD
+        ("ioctl", (0, 0x8912), ALLOW),  # SIOCGIFCONF
+        ("ioctl", (0, 0x80086601), ALLOW),  # flags of a file
+        ("ioctl", (0, 0xC020660B), ALLOW),  # its extents
+        ("ioctl", (0, 0xC0506617), ERROR | errno.ENOTTY),  # a key for the whole file system
+        ("ioctl", (0, 0x5760), ERROR | errno.ENOTTY),  # the size of a queue of notifications
+        ("ioctl", (0, 0xB701), ERROR | errno.ENOTTY),  # the namespace above
         ("personality", (0xFFFFFFFF,), ALLOW),
         ("personality", (0,), ALLOW),
         ("personality", (0x0040000,), ERROR | errno.EPERM),
@@ -130,6 +145,8 @@ def test_what_is_forbidden_is_refused_and_the_rest_allowed(machine: str) -> None
         ("setsockopt", (3, 6, 14), ERROR | errno.ENOPROTOOPT),  # keys that sign segments
         ("setsockopt", (3, 6, 32), ERROR | errno.ENOPROTOOPT),
         ("setsockopt", (3, 6, 38), ERROR | errno.ENOPROTOOPT),
+        ("setsockopt", (3, 6, 40), ERROR | errno.ENOPROTOOPT),
+        ("setsockopt", (3, 6, 31), ERROR | errno.ENOPROTOOPT),  # TLS in the kernel
         ("setsockopt", (3, 41, 26), ALLOW),
         ("setsockopt", (3, 41, 32), ERROR | errno.ENOPROTOOPT),  # flow labels
         ("setsockopt", (3, 1, 32), ALLOW),
@@ -159,6 +176,21 @@ def test_what_is_forbidden_is_refused_and_the_rest_allowed(machine: str) -> None
         ("fcntl", (3, 1024, 1), ERROR | errno.EINVAL),
         ("fcntl", (3, 0xFF_0000_0400, 1), ERROR | errno.EINVAL),
         ("fcntl", (3, 1040, 0x1000), ERROR | errno.EINVAL),
+        ("fcntl", (3, 6, 0x1000), ALLOW),  # a lock of the process
+        ("fcntl", (3, 36, 0x1000), ERROR | errno.EINVAL),
+        ("fcntl", (3, 37, 0x1000), ERROR | errno.EINVAL),  # one of the open file
+        ("fcntl", (3, 38, 0x1000), ERROR | errno.EINVAL),
+        ("ppoll", (0, 1024), ALLOW),
+        ("ppoll", (0, 1025), ERROR | errno.EINVAL),
+        ("pselect6", (1024,), ALLOW),
+        ("pselect6", (1025,), ERROR | errno.EINVAL),
+        ("pselect6", (-1,), ERROR | errno.EINVAL),
+        ("setxattr", (0, 0, 0, 480), ALLOW),
+        ("setxattr", (0, 0, 0, 481), ERROR | errno.E2BIG),
+        ("lsetxattr", (0, 0, 0, 1 << 32), ERROR | errno.E2BIG),
+        ("fsetxattr", (0, 0, 0, 65536), ERROR | errno.E2BIG),
+        ("madvise", (0, 4096, 4), ALLOW),
+        ("madvise", (0, 4096, 12), ERROR | errno.EINVAL),
         ("prctl", (1, 9), ALLOW),
         ("prctl", (62, 1, 0, 0, 0), ERROR | errno.EINVAL),
         ("setrlimit", (7, 1), ALLOW),
@@ -168,6 +200,14 @@ def test_what_is_forbidden_is_refused_and_the_rest_allowed(machine: str) -> None
 def test_some_are_judged_by_their_arguments(machine: str, name: str, arguments: tuple[int, ...], verdict: int) -> None:
     found = known(machine)
     assert run(found, found.judged[name], *arguments) == verdict
+
+
+def test_what_only_one_architecture_has_is_judged_there() -> None:
+    found = known("x86_64")
+    assert run(found, found.judged["poll"], 0, 1024) == run(found, found.judged["select"], 1024) == ALLOW
+    assert run(found, found.judged["poll"], 0, 1025) == ERROR | errno.EINVAL
+    assert run(found, found.judged["select"], 65536) == ERROR | errno.EINVAL
+    assert {"poll", "select"}.isdisjoint(known("aarch64").judged)
 
 
 def test_other_architectures_are_ended() -> None:

@@ -64,6 +64,9 @@ class Sandbox:
     def kill_for_memory(self) -> None:
         self.ended.set()
 
+    async def disconnect(self) -> None:
+        assert self.ended.is_set()
+
 
 def a_group(path: Path, used: int, limit: int) -> None:
     path.mkdir(parents=True, exist_ok=True)

@@ -25,6 +25,7 @@ from sandpool.node import openat
 from sandpool.node.runtimes.namespaces.forked import (
     cgroups,
     confine,
+    connections,
     frames,
     identity,
     kernel,
@@ -190,7 +191,11 @@ def _work(sock: socket.socket, request: Message, files: list[int], boxd: Boxd | 
         case "volumes":
             _join_cgroups(request)
             frames.send(sock, {"done": True}, mount_sources.make_memory_volumes(request, files))
+        case "disconnect":
+            connections.close_listeners(files[0], request["egress"])
+            frames.send(sock, {"done": True})
         case "remove":
+            connections.close_left(files, request.get("egress", 0))
             cgroups.remove_cgroups(request["cgroups"])
             removal.empty(request["directory"], itself=request["itself"])
             frames.send(sock, {"done": True})

@@ -1,7 +1,7 @@
-"""The seccomp filter of sandboxes: which system calls are refused, and the BPF program that does it. Pure, so that a test can run it without a
-kernel.
+"""The seccomp filter of sandboxes, as a BPF program. Pure, so that a test can run it without a kernel.
 
-Calls that are not listed are allowed. Namespaces provide the isolation; the filter removes calls that have been used to break it.
+Namespaces provide the isolation. The filter removes calls that have been used to break it, and calls and arguments with which a program could
+use kernel memory that no control group counts. seccomp_calls.py lists the calls.
 """
 
 from __future__ import annotations
@@ -10,56 +10,7 @@ import errno
 import struct
 from dataclasses import dataclass
 
-# Calls that ordinary programs do not need and that help to escape: numbers on (x86_64, arm64), None if there is no such call.
-FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
-    # mounts, old and new
-    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
-    "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431),
-    "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442), "open_tree_attr": (467, 467),
-    "statmount": (457, 457), "listmount": (458, 458),
-    # other namespaces
-    "unshare": (272, 97), "setns": (308, 268), "listns": (470, 470),
-    # other processes' memory and files
-    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
-    "pidfd_getfd": (438, 438), "process_madvise": (440, 440), "process_mrelease": (448, 448),
-    "move_pages": (279, 239), "migrate_pages": (256, 238),
-    # code in the kernel, and ways around its checks
-    "bpf": (321, 280), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
-    "userfaultfd": (323, 282), "perf_event_open": (298, 241), "fanotify_init": (300, 262), "fanotify_mark": (301, 263),
-    "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264), "lookup_dcookie": (212, 18),
-    # keys belong to no namespace
-    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
-    # the machine
-    "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273),
-    "delete_module": (176, 106), "create_module": (174, None), "query_module": (178, None),
-    "get_kernel_syms": (177, None), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225),
-    "acct": (163, 89), "quotactl": (179, 60), "quotactl_fd": (443, 443), "nfsservctl": (180, 42), "uselib": (134, None),
-    "_sysctl": (156, None), "ustat": (136, None), "sysfs": (139, None), "syslog": (103, 116), "vhangup": (153, 58),
-    "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171),
-    "iopl": (172, None), "ioperm": (173, None), "modify_ldt": (154, None), "vserver": (236, None),
-    "sethostname": (170, 161), "setdomainname": (171, 162),
-    "lsm_set_self_attr": (460, 460),
-}  # fmt: skip
-
-# Calls that fail with ENOSYS, as in a kernel built without them, so that programs fall back instead of failing.
-# Asynchronous I/O uses one pool of the whole machine (fs.aio-max-nr). A Landlock rule keeps a deleted file on disk that no process has
-# open, so that measuring a sandbox's files would not find it. Secret memory breaks up the huge pages of the whole machine. file_setattr
-# can make every small write allocate any amount of disk, as FS_IOC_FSSETXATTR can (see `_ioctl`).
-ABSENT: dict[str, tuple[int, int]] = {
-    "io_setup": (206, 0), "io_destroy": (207, 1), "io_submit": (209, 2), "io_cancel": (210, 3),
-    "io_getevents": (208, 4), "io_pgetevents": (333, 292),
-    "landlock_create_ruleset": (444, 444), "landlock_add_rule": (445, 445), "landlock_restrict_self": (446, 446),
-    "memfd_secret": (447, 447), "file_setattr": (469, 469),
-}  # fmt: skip
-
-# Calls that are allowed only with some arguments; see `instructions`.
-JUDGED = {
-    "mmap": (9, 222), "memfd_create": (319, 279), "shmget": (29, 194),
-    "clone": (56, 220), "clone3": (435, 435), "socket": (41, 198), "socketpair": (53, 199), "ioctl": (16, 29),
-    "personality": (135, 92), "prlimit64": (302, 261), "setrlimit": (160, 164), "fallocate": (285, 47),
-    "setsockopt": (54, 208), "ioprio_set": (251, 30), "fcntl": (72, 25),
-    "prctl": (157, 167),
-}  # fmt: skip
+from sandpool.node.runtimes.namespaces.forked.seccomp_calls import ABSENT, FORBIDDEN, JUDGED, KNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +18,7 @@ class Architecture:
     """System call numbers of one machine architecture."""
 
     audit: int  # the AUDIT_ARCH constant that seccomp uses
+    known: tuple[tuple[int, int], ...]
     forbidden: tuple[int, ...]
     absent: tuple[int, ...]
     judged: dict[str, int]
@@ -81,9 +33,10 @@ def architecture(machine: str) -> Architecture | None:
     numbers = [pair[column] for pair in FORBIDDEN.values()]
     return Architecture(
         audit=(0xC000003E, 0xC00000B7)[column],
+        known=KNOWN[column],
         forbidden=tuple(sorted(number for number in numbers if number is not None)),
         absent=tuple(sorted(pair[column] for pair in ABSENT.values())),
-        judged={name: pair[column] for name, pair in JUDGED.items()},
+        judged={name: number for name, pair in JUDGED.items() if (number := pair[column]) is not None},
         x32=column == 0,
     )
 
@@ -99,28 +52,37 @@ LOAD, JUMP_EQUAL, JUMP_SET, JUMP_GREATER, AND, RETURN = 0x20, 0x15, 0x45, 0x35, 
 
 X32_BIT = 0x40000000
 NEW_NAMESPACES = 0x7E020000  # cgroup, uts, ipc, user, pid, net, mount
+CLONE_FILES, CLONE_THREAD = 0x400, 0x10000
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 TIOCSTI, TIOCLINUX, TIOCSETD = 0x5412, 0x541C, 0x5423
 # The ioctl forms of fallocate: XFS_IOC_RESVSP, ALLOCSP, FREESP and ZERO_RANGE, old and new; and FS_IOC_FSSETXATTR, which can make every
 # small write to a file allocate any amount of disk.
 FALLOCATE_IOCTLS = (0x40305828, 0x4030582A, 0x4030580A, 0x40305824, 0x4030580B, 0x40305825, 0x40305839, 0x401C5820)
-CALL_FAMILY, BTRFS = 0xFF00, 0x9400
-COPIES = (
-    0x40049409,
-    0x4020940D,
-    0xC0189436,
-)  # FICLONE, FICLONERANGE, FIDEDUPERANGE: in the range of btrfs ioctls, but for other file systems, too
+CALL_FAMILY, TERMINAL_FAMILY, SOCKET_FAMILY = 0xFF00, 0x5400, 0x8900  # the first also has FIONREAD and the like
+# FICLONE, FICLONERANGE, FIDEDUPERANGE; FS_IOC_GETFLAGS, SETFLAGS, GETVERSION, FIEMAP and FSGETXATTR; XFS_IOC_UNRESVSP, old and new;
+# FIGETBSZ; RNDGETENTCNT
+FILE_IOCTLS = (
+    0x40049409, 0x4020940D, 0xC0189436,
+    0x80086601, 0x40086602, 0x80087601, 0xC020660B, 0x801C581F,
+    0x40305829, 0x4030582B,
+    0x2,
+    0x80045200,
+)  # fmt: skip
 PUNCH_HOLE = 2
 CORE = 4  # RLIMIT_CORE
 SET_LEASE, SET_DELEGATION = 1024, 1040  # F_SETLEASE, F_SETDELEG
+OPEN_FILE_LOCKS = (36, 37, 38)  # F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW
+MOST_POLLED = 1024  # FD_SETSIZE of the C library
+MOST_XATTR = 480  # bytes: what the kernel keeps of an access control list of that size fits into 512
+MERGEABLE = 12  # MADV_MERGEABLE
 CORE_SCHEDULING = 62  # PR_SCHED_CORE
 QUERY_PERSONALITY = 0xFFFFFFFF
 MAP_HUGETLB, MFD_HUGETLB, SHM_HUGETLB = 0x40000, 4, 0o4000
 INTERNET_PROTOCOLS = (0, 1, 6, 17, 58)  # the default of the socket's type, ICMP, TCP, UDP, ICMPv6
 DISK_CLASS, BEST_EFFORT, IDLE, DISK_LEVEL, USUAL_LEVEL = 0xE000, 0x4000, 0x6000, 7, 4
 # By level. SOL_SOCKET (1): SO_ATTACH_FILTER, SO_ATTACH_BPF, and the same two for reuseport groups; TCP (6): TCP_MD5SIG, TCP_MD5SIG_EXT,
-# TCP_AO_ADD_KEY; IPv6 (41): IPV6_FLOWLABEL_MGR.
-SOCKET_OPTIONS = {1: (26, 50, 51, 52), 6: (14, 32, 38), 41: (32,)}
+# TCP_AO_ADD_KEY, TCP_AO_INFO, TCP_ULP; IPv6 (41): IPV6_FLOWLABEL_MGR.
+SOCKET_OPTIONS = {1: (26, 50, 51, 52), 6: (14, 32, 38, 40, 31), 41: (32,)}
 
 Instruction = tuple[int, int, int, int]
 
@@ -139,7 +101,17 @@ def _argument(index: int) -> Instruction:
 
 
 def _clone() -> list[Instruction]:
-    return [_argument(0), (JUMP_SET, 0, 1, NEW_NAMESPACES), _refuse(errno.EPERM), _ALLOW]
+    """Refuses new namespaces, and a file table that is shared by processes instead of threads: file locks of a process that has ended would
+    stay, and nobody could tell whose they are (lock_memory.py)."""
+    return [
+        _argument(0),
+        (JUMP_SET, 0, 1, NEW_NAMESPACES),
+        _refuse(errno.EPERM),
+        (AND, 0, 0, CLONE_FILES | CLONE_THREAD),
+        (JUMP_EQUAL, 0, 1, CLONE_FILES),
+        _refuse(errno.EINVAL),
+        _ALLOW,
+    ]
 
 
 def _socket() -> list[Instruction]:
@@ -164,19 +136,22 @@ def _socket() -> list[Instruction]:
 
 
 def _ioctl() -> list[Instruction]:
-    """Refuses input into another process's terminal (TIOCSTI), changes of line disciplines, the ioctl forms of fallocate, and private btrfs calls,
-    because files of a read-only snapshot could not be removed."""
-    typing = (TIOCSTI, TIOCLINUX, TIOCSETD)
-    refused = (
-        [(call, 0) for call in typing] + [(call, 1) for call in FALLOCATE_IOCTLS] + [(call, -1) for call in COPIES]
-    )
-    family: list[Instruction] = [(AND, 0, 0, CALL_FAMILY), (JUMP_EQUAL, 3, 0, BTRFS)]
-    ends = [_ALLOW, _refuse(errno.EPERM), _refuse(errno.EOPNOTSUPP), _refuse(errno.ENOTTY)]
-    judged = [
-        (JUMP_EQUAL, len(refused) - number - 1 + len(family) + 1 + end, 0, call)
-        for number, (call, end) in enumerate(refused)
+    """Allows the calls of terminals and sockets, and a few of files. All others get the error of a file that does not know them: file systems have
+    many private calls that create snapshots, keys or buffers which no limit counts. Refuses input into another process's terminal (TIOCSTI),
+    changes of line disciplines, and the ioctl forms of fallocate."""
+    exact = dict.fromkeys((TIOCSTI, TIOCLINUX, TIOCSETD), _refuse(errno.EPERM))
+    exact |= dict.fromkeys(FALLOCATE_IOCTLS, _refuse(errno.EOPNOTSUPP)) | dict.fromkeys(FILE_IOCTLS, _ALLOW)
+    found = [_argument(1)]
+    for call, verdict in exact.items():
+        found += [(JUMP_EQUAL, 0, 1, call), verdict]
+    family: list[Instruction] = [
+        (AND, 0, 0, CALL_FAMILY),
+        (JUMP_EQUAL, 2, 0, TERMINAL_FAMILY),
+        (JUMP_EQUAL, 1, 0, SOCKET_FAMILY),
+        _refuse(errno.ENOTTY),
+        _ALLOW,
     ]
-    return [_argument(1), *judged, *family, *ends]
+    return [*found, *family]
 
 
 def _personality() -> list[Instruction]:
@@ -223,21 +198,44 @@ def _fallocate() -> list[Instruction]:
 
 
 def _fcntl() -> list[Instruction]:
-    """Refuses leases: a process that opens, truncates or removes a leased file waits for up to 45 s, and that would include our own processes. The
-    error is that of file systems without leases."""
-    return [
-        _argument(1),
-        (JUMP_EQUAL, 1, 0, SET_LEASE),
-        (JUMP_EQUAL, 0, 1, SET_DELEGATION),
-        _refuse(errno.EINVAL),
-        _ALLOW,
-    ]
+    """Refuses leases: a process that opens, truncates or removes a leased file waits for up to 45 s, and that would include our own processes.
+    Refuses locks that belong to an open file instead of a process (F_OFD_*): the kernel charges no lock to a control group, and of these it
+    does not say who has them. The error is that of kernels and file systems without them."""
+    found = [_argument(1)]
+    for command in (SET_LEASE, SET_DELEGATION, *OPEN_FILE_LOCKS):
+        found += [(JUMP_EQUAL, 0, 1, command), _refuse(errno.EINVAL)]
+    return [*found, _ALLOW]
 
 
 def _prctl() -> list[Instruction]:
     """Refuses core scheduling: while a process with its own cookie runs, the sibling hyperthread is idle, which no CPU limit counts. The error is
     that of a kernel without it."""
     return [_argument(0), (JUMP_EQUAL, 0, 1, CORE_SCHEDULING), _refuse(errno.EINVAL), _ALLOW]
+
+
+def _polled(index: int) -> list[Instruction]:
+    """Limits the number of files that one call waits for. Meanwhile, the kernel keeps 72 bytes for each and charges them to no control group:
+    without a bound, 1,024 waiting threads of a pod of 64 MiB could hold 4.8 GiB. The error is that of a limit of open files."""
+    return [_argument(index), (JUMP_GREATER, 0, 1, MOST_POLLED + 1), _refuse(errno.EINVAL), _ALLOW]
+
+
+def _setxattr() -> list[Instruction]:
+    """Limits the size of extended attributes. The kernel keeps access control lists of files in memory, up to 64 KiB each, and charges them to no
+    control group."""
+    return [
+        _high_half(3),
+        (JUMP_GREATER, 2, 0, 1),
+        _argument(3),
+        (JUMP_GREATER, 0, 1, MOST_XATTR + 1),
+        _refuse(errno.E2BIG),
+        _ALLOW,
+    ]
+
+
+def _madvise() -> list[Instruction]:
+    """Refuses to have equal pages merged (KSM) where the operator uses that for something else: it takes kernel time that nobody is charged for, and
+    whether a page was merged tells about other sandboxes. The error is that of a kernel without it."""
+    return [_argument(2), (JUMP_EQUAL, 0, 1, MERGEABLE), _refuse(errno.EINVAL), _ALLOW]
 
 
 def _huge_pages(index: int, flag: int) -> list[Instruction]:
@@ -250,7 +248,8 @@ def _setsockopt() -> list[Instruction]:
     without the option.
 
     Socket filters are compiled into one pool (net.core.bpf_jit_limit), which the seccomp filters of other sandboxes need, too. Keys that
-    sign TCP segments take 128 KiB or more per socket. There are 4,096 IPv6 flow labels, and the last quarter is for root only."""
+    sign TCP segments take 128 KiB or more per socket, TLS in the kernel several KiB. There are 4,096 IPv6 flow labels, and the last quarter
+    is for root only."""
     found = [_argument(1)]
     for level, options in SOCKET_OPTIONS.items():
         judged = [_argument(2)]
@@ -286,19 +285,23 @@ def instructions(machine: Architecture) -> list[Instruction]:
         "setrlimit": _setrlimit(),
         "fallocate": _fallocate(),
         "setsockopt": _setsockopt(), "ioprio_set": _ioprio_set(),
+        "poll": _polled(1), "ppoll": _polled(1), "select": _polled(0), "pselect6": _polled(0),
+        "setxattr": _setxattr(), "lsetxattr": _setxattr(), "fsetxattr": _setxattr(), "madvise": _madvise(),
     }  # fmt: skip
     program: list[Instruction] = [(LOAD, 0, 0, ARCH), (JUMP_EQUAL, 1, 0, machine.audit), (RETURN, 0, 0, KILL)]
     program.append((LOAD, 0, 0, NUMBER))
     if machine.x32:
         program += [(JUMP_GREATER, 0, 1, X32_BIT), (RETURN, 0, 0, KILL)]
     for name, body in judged.items():
-        program.append((JUMP_EQUAL, 0, len(body), machine.judged[name]))
-        program += body
+        if name in machine.judged:
+            program += [(JUMP_EQUAL, 0, len(body), machine.judged[name]), *body]
     for number in machine.forbidden:
         program += [(JUMP_EQUAL, 0, 1, number), _refuse(errno.EPERM)]
     for number in machine.absent:
         program += [(JUMP_EQUAL, 0, 1, number), _refuse(errno.ENOSYS)]
-    return [*program, _ALLOW]
+    for first, last in machine.known:
+        program += [(JUMP_GREATER, 0, 2, first), (JUMP_GREATER, 1, 0, last + 1), _ALLOW]
+    return [*program, _refuse(errno.ENOSYS)]
 
 
 def assemble(machine: Architecture) -> bytes:
