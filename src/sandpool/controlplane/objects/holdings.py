@@ -25,7 +25,15 @@ from sandpool.controlplane.objects.memory_size import memory_size
 from sandpool.controlplane.store.port import Encode, Store
 from sandpool.controlplane.store.record import Change, Record
 from sandpool.kube.errors import ApiError
-from sandpool.model.kinds import NETWORK_POLICIES, PERSISTENT_VOLUME_CLAIMS, PODS, SANDBOXES, SERVICES
+from sandpool.model.kinds import (
+    NETWORK_POLICIES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    POOLS,
+    SANDBOXES,
+    SERVICES,
+    TEMPLATES,
+)
 from sandpool.model.metadata import Revision
 from sandpool.model.resource import Resource
 
@@ -85,6 +93,9 @@ RATE: Final = Rate(64 * MIB, 4 * MIB)
 """For all written bytes, not only growth: the history keeps replaced states for a while."""
 MADE: Final = frozenset(kind.plural for kind in (SANDBOXES, PODS, PERSISTENT_VOLUME_CLAIMS, SERVICES, NETWORK_POLICIES))
 """Kinds that controllers create on behalf of a tenant."""
+FEW: Final = {POOLS.plural: 50, TEMPLATES.plural: 50, NETWORK_POLICIES.plural: 10}
+"""Kinds of which there may be only one for so many objects: a change of one of them, or of what they refer to, concerns many others at once."""
+FEWEST: Final = 16
 SLACK: Final = 16 * 1024
 """Bytes by which a controller may grow one of them, however full its namespace is, to mark, label and transfer it."""
 MULTIPLE: Final = 4
@@ -100,7 +111,7 @@ class HoldingLimits:
     """Limits of all tenants together."""
 
     sandboxes: int = 20_000  # and as many pods
-    objects: int = 100_000
+    objects: int = 100_000  # of some kinds only a part of it: see FEW
     size: int = 256 * MIB  # bytes of their newest states, all of which are in memory
     writes: Rate = RATE
 
@@ -116,7 +127,8 @@ class Holdings:
         self.size = Shares(limits.size)
         self.memory = Shares(MULTIPLE * limits.size)
         self.writes = Pace(limits.writes)
-        self._running = {SANDBOXES.plural: self.sandboxes, PODS.plural: self.pods}
+        self.few = {plural: Shares(max(FEWEST, limits.objects // part)) for plural, part in FEW.items()}
+        self._by_kind = {SANDBOXES.plural: self.sandboxes, PODS.plural: self.pods, **self.few}
         self.settle = store.count_with(self.count)
 
     @property
@@ -126,6 +138,7 @@ class Holdings:
             "sandboxes": self.sandboxes,
             "pods": self.pods,
             "objects": self.objects,
+            **self.few,
             "stored_bytes": self.size,
             "object_memory_bytes": self.memory,
             "written_bytes": self.writes.shares,
@@ -149,7 +162,7 @@ class Holdings:
             if previous is None or change.deleted:
                 more = -sign if change.deleted else sign
                 self.objects.take(namespace, more)
-                running = self._running.get(plural)
+                running = self._by_kind.get(plural)
                 if running is not None:
                     running.take(namespace, more)
         for namespace, (size, memory) in grown.items():
@@ -164,7 +177,7 @@ class Holdings:
         if not made and not tenant:
             return
         self.settle()
-        running = self._running.get(resource.plural)
+        running = self._by_kind.get(resource.plural)
         if running is not None and running.used >= running.easy and not running.fits(namespace):
             raise self._exceeded(resource, name, resource.plural, running, namespace, 1)
         objects, size = self.objects, self.size
@@ -230,6 +243,7 @@ class Holdings:
 
 
 _FLAGS: Final = {
+    **dict.fromkeys(FEW, "--max-objects"),
     "sandboxes": "--max-sandboxes",
     "pods": "--max-sandboxes",
     "objects": "--max-objects",

@@ -249,10 +249,14 @@ async def test_a_tenant_fills_no_more_memory_than_its_share(resource: Resource[A
     uids = iter(range(1_000_000))
     objects = Objects(store, lambda: START, lambda: f"uid-{next(uids)}", limits=HoldingLimits(size=limit))
     await objects.create(kinds.NAMESPACES, "", {"metadata": {"name": "a"}})
-    with pytest.raises(Forbidden, match=r"memory=\d+.*--max-stored-bytes"):
+
+    async def fill() -> None:
         for number in range(10_000):
             named = {**body, "metadata": {**body["metadata"], "name": f"o{number}"}}
             await objects.create(resource, "a", named, WriteOptions(tenant="a"))
+
+    with pytest.raises(Forbidden, match=r"memory=\d+.*--max-stored-bytes"):
+        await fill()
     records = store.scan(f"{resource.group or 'core'}/{resource.plural}/").records
     texts = sum(len(record.value) for record in records)
     assert texts < limit // 2, "the stored bytes were not what was refused"
