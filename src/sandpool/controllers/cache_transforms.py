@@ -37,6 +37,8 @@ _EACH = 256
 """Estimated bytes of a label or an owner."""
 MOST_VALUES = 4096
 _LONG = 1024  # characters of a condition's message
+_FEW = 64  # labels or annotations
+_SHORT = 4096  # characters of annotations that are remembered by template: they stay when its pods are gone
 
 
 class InternTable(dict[Any, Any]):
@@ -139,7 +141,10 @@ def condensed(
 
 
 def interned(marks: Marks) -> Marks:
-    """The same labels or annotations, made of interned strings."""
+    """The same labels or annotations, made of interned strings. Many are left as they are: few of them are the same elsewhere, and an interned
+    string takes twice the memory of another."""
+    if len(marks) > _FEW:
+        return marks
     return dict(zip(map(intern, marks), map(intern, marks.values()), strict=True))
 
 
@@ -161,10 +166,6 @@ _GROUPS = frozenset(each.group for each in OURS)
 _READ = (Type.READY.value, Type.POD_SCHEDULED.value)
 """Conditions of a pod that the controllers read."""
 _MOST_NODES = 16384
-_FEW, _SHORT = (
-    64,
-    4096,
-)  # annotations, and characters of them, that are remembered by template: they stay when its pods are gone
 
 
 class _Specs(dict[str, PodSpec]):

@@ -55,6 +55,15 @@ class _Created(msgspec.Struct, gc=False):
     metadata: _Metadata
 
 
+class _Leaving(msgspec.Struct, gc=False):
+    deletionTimestamp: str | None = None
+
+
+class _Left(msgspec.Struct, gc=False):
+    metadata: _Leaving
+
+
+_left = msgspec.json.Decoder(_Left).decode
 _times = msgspec.json.Decoder(_Times).decode
 _created = msgspec.json.Decoder(_Created).decode
 
@@ -71,6 +80,12 @@ def last_reported(value: bytes, now: datetime) -> datetime:
     return min(now, max(moment for moment in reported if moment is not None))
 
 
+def counted(value: bytes) -> int:
+    """Bytes that count for the bound. An Event that is being deleted and waits for its finalizers cannot be removed, so it must not be tried
+    again for every new Event; its namespace's share bounds it."""
+    return 0 if _left(value).metadata.deletionTimestamp is not None else len(value) + EACH
+
+
 def too_many(
     due: Sequence[tuple[datetime, str]], sizes: Mapping[str, int], held: Mapping[str, int], most: int
 ) -> list[str]:
@@ -84,9 +99,9 @@ def too_many(
     for _, key in sorted(due):
         if excess <= 0:
             break
-        if _namespace(key) == fullest:
+        if key in sizes and _namespace(key) == fullest:
             found.append(key)
-            excess -= sizes.get(key, 0)
+            excess -= sizes[key]
     return found
 
 
@@ -128,7 +143,7 @@ class EventExpiry:
         self._sizes, self._held, self._total = {}, Counter(), 0
         for record in snapshot.records:
             self._schedule(record.key, self._end(record))
-            self._count(record.key, len(record.value) + EACH)
+            self._count(record.key, counted(record.value))
         self._crowded.set()
         return self._store.watch(_PREFIX, snapshot.revision)
 
@@ -152,7 +167,7 @@ class EventExpiry:
     async def _observe(self, watcher: Watcher) -> None:
         while True:
             for change in await watcher.changes():
-                self._count(change.record.key, 0 if change.deleted else len(change.record.value) + EACH)
+                self._count(change.record.key, 0 if change.deleted else counted(change.record.value))
                 if not change.deleted:
                     self._schedule(change.record.key, self._end(change.record))
             if self._total > self._most:

@@ -8,9 +8,10 @@ one queue action and one metric label (loop/outcome.py).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Hashable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import count
 from types import coroutine
 from typing import Any, Generic, TypeVar
@@ -23,6 +24,7 @@ from sandpool.loop.cache import Cache
 from sandpool.loop.errors import Unobserved
 from sandpool.loop.outage import Outage
 from sandpool.loop.outcome import Arm, Done, OutOfTime, classify, refuses, unavailable
+from sandpool.loop.portions import PORTION, in_portions
 from sandpool.loop.queue import Item, Queue
 from sandpool.model.metadata import Key, Object
 from sandpool.telemetry.log import bind, logger
@@ -116,7 +118,7 @@ class Controller(Generic[K]):
     def on(
         self,
         cache: Cache[T],
-        keys: Callable[[T], Iterable[K]],
+        keys: Callable[[T], Collection[K]],
         *,
         reduce: Callable[[T], object],
         priority: Priority | Callable[[T], Priority] = Priority.URGENT,
@@ -134,7 +136,11 @@ class Controller(Generic[K]):
             for obj in (old, new):
                 if obj is not None:
                     urgency = priority if isinstance(priority, Priority) else priority(obj)
-                    for key in keys(obj):
+                    found = keys(obj)
+                    if len(found) > PORTION:
+                        in_portions(found, partial(self.wake, cause=why, priority=urgency))
+                        continue
+                    for key in found:
                         self.wake(key, why, urgency)
 
         cache.subscribe(step)

@@ -15,7 +15,7 @@ from sandpool.model.fields import doc, one_of
 from sandpool.model.metadata import Key, Metadata, Model
 from sandpool.model.template import GROUP, VERSION
 
-_PERCENT = re.compile(r"([0-9]+)%", re.ASCII)
+_PERCENT = re.compile(r"([0-9]{1,9})%", re.ASCII)  # Python refuses to parse numbers with thousands of digits
 DEFAULT_REPLICAS = 1
 DEFAULT_ROLLING = "25%"
 PERCENT = "^[0-9]+%$"

@@ -16,7 +16,9 @@ from functools import lru_cache, total_ordering
 PATTERN = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
 )
-_MATCH = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)", re.ASCII)
+_MATCH = re.compile(
+    r"([+-]?)([0-9]*+)(?:\.([0-9]*+))?([eEinumkKMGTP]*+[+-]?[0-9]*+)", re.ASCII
+)  # linear: nothing is given back
 _EXPONENT = re.compile(r"[eE][+-]?[0-9]+", re.ASCII)
 _WRONG = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _WRONG_SUFFIX = "unable to parse quantity's suffix"

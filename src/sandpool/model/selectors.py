@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import Annotated
 
 import msgspec
@@ -19,7 +20,13 @@ from sandpool.model.names import label_value, qualified_name
 
 _TOKEN = re.compile(r"(?P<name>[^=!(),>< \t\r\n]+)|[=!]=|[=!(),><]")
 _BINARY = ("in", "notin", "=", "==", "!=", ">", "<")
-_FIELD_OPERATORS = ("!=", "==", "=")  # in the order in which they are tried
+_FIELD_OPERATOR = re.compile("!=|==|=")
+_UNTIL_COMMA = re.compile(r"(?:[^\\,]++|\\.?+)*+", re.DOTALL)
+MOST_TERMS = 256
+"""The most requirements of one label selector, or terms of one field selector: each is compared with each object, and parsing one takes
+longer than a short request. A requirement `key in (...)` may name thousands of values."""
+MOST_TOKENS = 20_000
+"""The most names and operators in one label selector."""
 
 
 class SelectorError(ValueError):
@@ -50,7 +57,12 @@ def quoted(text: str) -> str:
 
 
 def _split(text: str) -> list[tuple[str, bool]]:
-    tokens = [(found[0], found.lastgroup == "name") for found in _TOKEN.finditer(text)]
+    every = islice(_TOKEN.finditer(text), MOST_TOKENS + 1)
+    tokens = [(found[0], found.lastgroup == "name") for found in every]
+    if len(tokens) > MOST_TOKENS:
+        raise SelectorError(
+            f"the label selector has more than {MOST_TOKENS} names and operators: select by fewer values"
+        )
     tokens.append(("", False))
     return tokens
 
@@ -183,6 +195,7 @@ def parse_labels(text: str) -> LabelSelector:
             requirements.append(_parse_requirement(tokens))
         except SelectorError as error:
             raise SelectorError(f"unable to parse requirement: {error}") from None
+        _check_length("label", len(requirements))
         mark = tokens.take()
         if mark == "":
             break
@@ -310,7 +323,9 @@ class FieldSelector:
 
 
 def parse_fields(text: str) -> FieldSelector:
-    terms = (_term(part, text) for part in sorted(_split_terms(text)) if part)
+    parts = [part for part in _split_terms(text) if part]
+    _check_length("field", len(parts))
+    terms = (_term(part, text) for part in sorted(parts))
     return FieldSelector(tuple(term for term in terms if term.field or term.value))
 
 
@@ -319,25 +334,28 @@ def escape(value: str) -> str:
 
 
 def _term(part: str, text: str) -> Term:
-    for at in range(len(part)):
-        for operator in _FIELD_OPERATORS:
-            if part.startswith(operator, at):
-                return Term(part[:at], _unescape(part[at + len(operator) :]), operator != "!=")
-    raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
+    found = _FIELD_OPERATOR.search(part)
+    if found is None:
+        raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
+    return Term(part[: found.start()], _unescape(part[found.end() :]), found[0] != "!=")
+
+
+def _check_length(kind: str, terms: int) -> None:
+    if terms > MOST_TERMS:
+        raise SelectorError(
+            f"the {kind} selector has {terms} requirements or more, at most {MOST_TERMS} are taken: "
+            "use `key in (...)`, which may name thousands of values"
+        )
 
 
 def _split_terms(text: str) -> Iterator[str]:
     """Splits at commas that are not escaped by a backslash."""
-    start, protected = 0, False
-    for at, mark in enumerate(text):
-        if protected:
-            protected = False
-        elif mark == "\\":
-            protected = True
-        elif mark == ",":
-            yield text[start:at]
-            start = at + 1
-    yield text[start:]
+    at = 0
+    while (found := _UNTIL_COMMA.match(text, at)) is not None:
+        yield found[0]
+        at = found.end() + 1
+        if at > len(text):
+            return
 
 
 def _unescape(value: str) -> str:

@@ -51,7 +51,7 @@ def understood() -> Iterator[None]:
     """Turns a missing or wrong field into a RouterError."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         kind = type(error).__name__
         raise RouterError(
             f"the sandbox's daemon speaks another version: a field is missing or wrong ({kind})"
@@ -76,7 +76,7 @@ _BY_CODE: dict[str, type[SandboxError]] = {
 def refusal(status: int, body: bytes, sandbox: str) -> SandboxError:
     """`sandbox` is its name for messages: `sandbox default/python-x7k2`."""
     words = _object(body) if len(body) <= LONGEST else {}
-    code, message = str(words.get("code", ""))[:100], printable(str(words.get("message") or words.get("detail") or ""))
+    code, message = _text(words, "code")[:100], printable(_text(words, "message") or _text(words, "detail"))
     if "detail" in words:
         if code == _ABSENT:
             return SandboxGone(
@@ -102,6 +102,11 @@ def printable(text: str, longest: int = 2000) -> str:
 def _named(sandbox: str, message: str) -> str:
     name = sandbox.rpartition(" ")[2]
     return message if name and name in message else f"{sandbox}: {message}"
+
+
+def _text(words: Mapping[str, Any], field: str) -> str:
+    value = words.get(field)
+    return value if isinstance(value, str) else ""
 
 
 def _object(body: bytes) -> Mapping[str, Any]:

@@ -208,3 +208,30 @@ async def test_a_command_that_says_more_than_is_kept_waits_between_its_pieces() 
     )
     assert answer.result is Result.FAILURE
     assert clock.slept == [PAUSE] * (1000 - -(-MOST_OUTPUT // 4096))
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [
+        {"httpGet": {"port": 80, "path": "/\u00e9" + "x" * 1_000_000}},
+        {"httpGet": {"port": 80, "httpHeaders": [{"name": "a", "value": "b" * 30_000}] * 3}},
+        {"exec": {"command": ["sh", "x" * 100_000]}},
+    ],
+    ids=["path", "headers", "command"],
+)
+async def test_a_probe_of_a_megabyte_is_not_run_every_second(probe: dict[str, Any]) -> None:
+    """Quoting such a path takes a tenth of a second, in which nobody else is served."""
+
+    class Nowhere(FakeBackend):
+        async def dial(self, uid: Uid, port: int) -> socket.socket:
+            raise AssertionError("it was dialled")
+
+        async def exec(self, uid: Uid, container: str, command: Command, streams: Streams) -> Exit:
+            raise AssertionError("it was run")
+
+    clock = SystemClock()
+    found = await ProbeRunner(Nowhere(clock), clock).run(
+        ProbeTarget(Uid("u"), NodeContainer(name="main")), msgspec.convert(probe, Handler), 1.0
+    )
+    assert found.result is Result.FAILURE
+    assert "at most" in found.text

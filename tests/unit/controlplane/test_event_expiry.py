@@ -114,6 +114,31 @@ async def test_too_much_room_goes_to_the_oldest_of_the_fullest_namespace() -> No
     await b.store.close()
 
 
+async def test_events_that_finalizers_hold_are_not_deleted_again_and_again() -> None:
+    """They stay, so there was too much forever: every new Event of anybody was followed by a delete of each of them."""
+    b, clock = await world()
+    delete, deletes = b.objects.delete, 0
+
+    async def counting(*arguments: Any, **named: Any) -> Deleted:
+        nonlocal deletes
+        deletes += 1
+        return await delete(*arguments, **named)
+
+    b.objects.delete = counting  # type: ignore[method-assign]
+    async with running(EventExpiry(b.store, b.objects, clock, most=100_000)):
+        for number in range(300):
+            held = event(f"e{number:04}", message="x" * 500)
+            held["metadata"]["finalizers"] = ["example.com/stay"]
+            await b.create(kinds.EVENTS, held)
+            await clock.sleep(1)
+        for number in range(50):
+            await b.create(kinds.EVENTS, event(f"f{number:04}"))
+            await clock.sleep(1)
+        assert len(b.names_of(kinds.EVENTS)) == 350
+    assert deletes <= 350
+    await b.store.close()
+
+
 async def test_room_is_made_again_when_the_disk_takes_deletes_again() -> None:
     b, clock = await world()
     for number in range(400):

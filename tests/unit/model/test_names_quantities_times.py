@@ -212,3 +212,15 @@ def test_rolling_bounds(unavailable: int | str, surge: int | str, replicas: int,
 def test_no_percentage(value: str) -> None:
     with pytest.raises(PercentError):
         count_of(value, 10, up=True)
+
+
+@pytest.mark.parametrize("text", ["1" * 1_000_000 + "!", "1." + "1" * 1_000_000 + "!", "1e" + "1" * 1_000_000 + "!"])
+def test_a_long_text_that_is_no_quantity_is_looked_at_once(text: str) -> None:
+    """Each of its digits could belong to the number or to the exponent, which was tried in every way: for a day."""
+    with pytest.raises(QuantityError):
+        parse(text)
+
+
+def test_a_percentage_of_thousands_of_digits_is_none() -> None:
+    with pytest.raises(PercentError):
+        count_of("9" * 5000 + "%", 10, up=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from sandpool.model.selectors import (
@@ -13,6 +15,8 @@ from sandpool.model.selectors import (
     parse_fields,
     parse_labels,
 )
+from support.api.counted_calls import calls_of
+from support.api.opcodes import opcodes
 
 VALUE_RULE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end "
@@ -173,3 +177,43 @@ def test_fields_that_cannot_be_understood(selector: str, message: str) -> None:
 def test_a_field_selector_is_written_as_it_was_read() -> None:
     selector = parse_fields(r"metadata.name=a,metadata.namespace!=b\,c")
     assert str(selector) == r"metadata.name=a,metadata.namespace!=b\,c"
+
+
+def test_a_selector_of_too_many_requirements_is_not_read_to_its_end() -> None:
+    """A request holds thirty thousand: parsing all of them took half a second."""
+
+    def parse() -> None:
+        with pytest.raises(SelectorError, match="requirements"):
+            parse_labels(",".join(["a"] * 9_000))
+
+    assert calls_of(parse) < 10_000
+    with pytest.raises(SelectorError, match="names and operators"):
+        parse_labels(f"a in ({','.join(['b'] * 30_000)})")
+
+
+@pytest.mark.parametrize("selector", ["a" * 60_000, "a=" + "b" * 60_000], ids=["no operator", "a long value"])
+def test_a_long_field_is_looked_at_once(selector: str) -> None:
+    def parse() -> None:
+        with contextlib.suppress(SelectorError):
+            parse_fields(selector)
+
+    assert opcodes(parse) < 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("a=b,c=d", ["a", "c"]),
+        ("a=b\\,c=d,e=f", None),
+        ("a=b\\,c,e=f", ["a", "e"]),
+        ("a=b\\\\,e=f", ["a", "e"]),
+        (",a=b,,", ["a"]),
+        ("", []),
+    ],
+)
+def test_fields_are_split_at_commas_that_are_not_escaped(text: str, fields: list[str] | None) -> None:
+    if fields is None:
+        with pytest.raises(SelectorError, match="unescaped"):
+            parse_fields(text)
+    else:
+        assert [term.field for term in parse_fields(text).terms] == fields

@@ -6,12 +6,14 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from typing import cast
 
 import pytest
 
+from sandpool.sdk._async.frame_streams import WINDOW, FedFrames, WebSocketFrames
 from sandpool.sdk.values import Result
-from sandpool.wire.frames import Kind, message
+from sandpool.wire.frames import Frame, Kind, message
 from sandpool.wire.websocket import Decoder, Opcode, Piece, close_frame, frame
 from support.network.scripted_socket import scripted, upgrade
 from support.network.sdk_box import AsyncBox, SyncBox
@@ -63,3 +65,35 @@ def test_an_end_is_heard_also_if_the_connection_breaks_under_more_input(world: s
         else:
             result = asyncio.run(fed(server.origin.port, pieces()))
     assert (result.exit_code, result.stdout) == (4, "well")
+
+
+class Boasting:
+    """A daemon that claims to have taken more input than it was sent."""
+
+    def __init__(self) -> None:
+        self.says = [
+            Frame(Kind.STARTED, b"{}"),
+            Frame(Kind.TAKEN, b'{"stdin": 1000000000000000000}'),
+            Frame(Kind.STDOUT, b"out"),
+            Frame(Kind.EXIT, b'{"code": 0}'),
+        ]
+        self.sent = 0
+
+    async def next(self, timeout: float | None = None) -> Frame | None:
+        return self.says.pop(0)
+
+    async def send(self, kind: Kind, data: bytes = b"") -> None:
+        self.sent += len(data)
+
+
+async def test_a_daemon_that_takes_more_than_it_was_sent_widens_no_window() -> None:
+    """Else all input would be sent before any output is read, however much of either there is."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield bytes(WINDOW // 4)
+
+    link = Boasting()
+    stream = FedFrames(cast("WebSocketFrames", link), pieces())
+    assert [(await stream.next()).kind for _ in range(3)] == [Kind.STARTED, Kind.STDOUT, Kind.EXIT]  # type: ignore[union-attr]
+    assert link.sent <= 2 * WINDOW

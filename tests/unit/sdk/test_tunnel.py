@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
@@ -12,8 +12,10 @@ from aiohttp import web
 from sandpool.kube.config import Cluster as ApiServer
 from sandpool.kube.config import User
 from sandpool.kube.errors import Unreachable
+from sandpool.sdk._async import tunnel
 from sandpool.sdk._async.connection import AsyncConnection
 from sandpool.sdk._async.tunnel import chosen_pod, selector_of
+from sandpool.sdk._async.websocket import WebSocket
 from sandpool.sdk._sync.connection import Connection
 from sandpool.sdk.config import Resolved
 from sandpool.sdk.errors import NotConfigured
@@ -150,3 +152,25 @@ async def test_a_channel_that_nobody_asked_for(kind: Any) -> None:
     async with scripted_peer(*found, forward(straying)) as peer:
         with pytest.raises(Unreachable, match="an unknown channel"):
             await asked(peer, kind, b"")
+
+
+class Flooding:
+    """The other end of a tunnel, which sends without end while something is sent to it."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def send(self, data: bytes, timeout: float | None = None) -> None: ...
+
+    async def received(self) -> list[bytes | None]:
+        self.asked += 1
+        return [b"\0" + bytes(1 << 18)]
+
+
+async def test_what_arrives_while_something_is_sent_is_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten gigabytes of input could be answered with as much output, all of it held in memory."""
+    monkeypatch.setattr(tunnel, "STASH", 1 << 20)
+    flooding = Flooding()
+    line = tunnel.Tunnel(cast("WebSocket", flooding), "pod")
+    await line.write(bytes(1 << 24))
+    assert flooding.asked <= 5

@@ -124,7 +124,7 @@ class Observer:
         else:
             self._rebinding.drop(claim.metadata.key)
 
-    def asking(self, pool: SandboxWarmPool) -> Iterable[Key]:
+    def asking(self, pool: SandboxWarmPool) -> Collection[Key]:
         key = pool.metadata.key
         return [*(claim.metadata.key for claim in self._asking.get(key)), *self._rebinding.of(key)]
 
@@ -140,10 +140,10 @@ class Observer:
         """Whether the claim may want to start a sandbox of its own name."""
         return not bound_name(claim) or claim.metadata.key in self._rebinding
 
-    def asking_for(self, template: SandboxTemplate) -> Iterable[Key]:
+    def asking_for(self, template: SandboxTemplate) -> Collection[Key]:
         return [key for pool in self._pools.get(template.metadata.key) for key in self.asking(pool)]
 
-    def asking_behind(self, policy: NetworkPolicy) -> Iterable[Key]:
+    def asking_behind(self, policy: NetworkPolicy) -> Collection[Key]:
         return [key for template in self._guarded.get(policy.metadata.key) for key in self.asking_for(template)]
 
     def owning(self, sandbox: Sandbox) -> SandboxClaim | None:

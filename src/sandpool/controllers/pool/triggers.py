@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 
 from sandpool.base.clock import Clock
@@ -82,10 +82,10 @@ class Triggers:
             memory.unpublished = self.clock.monotonic()
         self.loop.wake(key, cause, Priority.BACKGROUND, after=after)
 
-    def _of_template_name(self, template: SandboxTemplate) -> Iterable[Key]:
+    def _of_template_name(self, template: SandboxTemplate) -> Collection[Key]:
         return _keys(self.by_template.get(template.metadata.key))
 
-    def _of_policy_template(self, policy: NetworkPolicy) -> Iterable[Key]:
+    def _of_policy_template(self, policy: NetworkPolicy) -> Collection[Key]:
         """The pools whose members need this policy: it names its template."""
         meta, owner = policy.metadata, policy.metadata.controller
         name = meta.annotations.get(labels.TEMPLATE_REF, "")
@@ -93,7 +93,7 @@ class Triggers:
             name = owner.name
         return _keys(self.by_template.get(Key(meta.namespace, name))) if name else ()
 
-    def _of_orphan(self, sandbox: Sandbox) -> Iterable[Key]:
+    def _of_orphan(self, sandbox: Sandbox) -> Collection[Key]:
         return [key for mark in orphan_of(sandbox) for key in _keys(self.by_mark.get(mark))]
 
 

@@ -6,7 +6,7 @@ progress. Never: what changes nothing, our own creates and patches among it: the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -22,6 +22,7 @@ from sandpool.controllers.sandbox.service import service_drift
 from sandpool.controllers.sandbox.view import Holding, holding, pooled
 from sandpool.kube.priority import Priority
 from sandpool.loop.controller import Controller
+from sandpool.loop.portions import PORTION, in_portions
 from sandpool.model import labels as keys
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
@@ -227,8 +228,15 @@ class Triggers:
             owner = old.metadata.controller
             if owner is not None:
                 self.memory.cleared(Key(old.metadata.namespace, owner.name), owner.uid)
-        for sandbox in self._sandboxes_of_pod(old, new):
-            self._wake(sandbox, "Pod", pod_haste(old, new, sandbox, partial(self._drifted, sandbox)))
+        found = self._sandboxes_of_pod(old, new)
+        if len(found) > PORTION:
+            in_portions(found, partial(self._pod_of, old, new))
+            return
+        for sandbox in found:
+            self._pod_of(old, new, sandbox)
+
+    def _pod_of(self, old: Pod | None, new: Pod | None, sandbox: Sandbox) -> None:
+        self._wake(sandbox, "Pod", pod_haste(old, new, sandbox, partial(self._drifted, sandbox)))
 
     def _drifted(self, sandbox: Sandbox, pod: Pod) -> bool:
         alive = self.observer.owner_alive(sandbox)
@@ -251,7 +259,7 @@ class Triggers:
             for sandbox in self.observer.by_owner.get(new.metadata.uid):
                 self._wake(sandbox, "owner", Haste.NOW)
 
-    def _sandboxes_of_pod(self, old: Pod | None, new: Pod | None) -> Iterable[Sandbox]:
+    def _sandboxes_of_pod(self, old: Pod | None, new: Pod | None) -> Collection[Sandbox]:
         """The sandboxes that control the pod, or did, and those that expect a pod of its name."""
         caches, found = self.observer.caches, dict[Key, Sandbox]()
         for pod in (old, new):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -137,7 +137,7 @@ class TemplateController:
                 return name
         return ""
 
-    def _concerned(self, keys: Iterable[Key]) -> Iterable[Key]:
+    def _concerned(self, keys: Iterable[Key]) -> Collection[Key]:
         """These templates, and those whose names have the same hash."""
         found = dict.fromkeys(keys)
         for key in tuple(found):
@@ -183,14 +183,16 @@ class TemplateController:
         if plan.conflict and view.template is not None:
             self._events.emit(TEMPLATES, view.template, Kind.WARNING, CONFLICT, plan.conflict)
 
-    def _orphaned(self, obj: Object) -> Iterable[Key]:
+    def _orphaned(self, obj: Object) -> Collection[Key]:
         """Deleted templates whose policy may have protected this object last. While a template exists, nothing depends on the number
         of its sandboxes, so nothing is woken."""
-        for mark in _by_hash(obj):
-            for policy in self._policies.get(mark):
-                for key in _templates_of(policy):
-                    if self._caches.templates.get(key) is None:
-                        yield key
+        return [
+            key
+            for mark in _by_hash(obj)
+            for policy in self._policies.get(mark)
+            for key in _templates_of(policy)
+            if self._caches.templates.get(key) is None
+        ]
 
 
 def _mark(key: Key) -> tuple[str, str]:

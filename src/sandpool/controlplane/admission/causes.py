@@ -20,6 +20,11 @@ MOST_REPORTED = 256
 """The most causes in one response. A hostile body can have hundreds of thousands, and the response would be a hundred times its size."""
 MOST_COLLECTED: Final = MOST_REPORTED + 1
 """Checks stop after this many causes: each costs more time than a valid value, and other requests wait meanwhile."""
+LONGEST_SHOWN: Final = 1024
+"""Characters of a value, or of a key, that a message shows. Quoting takes a hundred times as long as decoding, and several causes may show
+the same value, which may be as long as a request."""
+LONGEST_OBJECT: Final = 16 * 1024
+"""The same for an object that a message shows as a whole."""
 
 _ESCAPES = {
     '"': '\\"',
@@ -36,11 +41,16 @@ Place: TypeAlias = tuple[Any, str | int] | None
 """A path in the document: None is the document itself; otherwise the parent, and the field name or list index below it."""
 
 
-def quoted(text: str) -> str:
-    """Quotes a string as Go's %q does."""
+def quoted(text: str, most: int = LONGEST_SHOWN) -> str:
+    """Quotes a string as Go's %q does. The rest of a long one is left out."""
+    text = cut(text, most)
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(_escaped(char) for char in text) + '"'
+
+
+def cut(text: str, most: int = LONGEST_SHOWN) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def _escaped(char: str) -> str:
@@ -58,7 +68,7 @@ def shown(value: Any) -> str:
     """A bad value as a message shows it: strings are quoted, everything else is JSON."""
     if type(value) is str:
         return quoted(value)
-    return msgspec.json.encode(value).decode()
+    return cut(msgspec.json.encode(value).decode(), LONGEST_OBJECT)
 
 
 def required(field: str, detail: str = "") -> Cause:
@@ -144,7 +154,8 @@ def undecodable(resource: Resource[Any], why: str) -> BadRequest:
 def undecodable_patch(patched: Any, why: str) -> Invalid:
     """422 for a patch whose result cannot be decoded as its kind. As in Kubernetes, it names neither kind nor object."""
     text = msgspec.json.encode(patched).decode()
-    cause = invalid("patch", text, why)
+    detail = f"Invalid value: {quoted(text, LONGEST_OBJECT)}: {cut(why, LONGEST_OBJECT)}"
+    cause = Cause("FieldValueInvalid", detail, "patch")
     return Invalid(f' "" is invalid: {cause.field}: {cause.message}', causes=(cause,))
 
 
@@ -179,7 +190,7 @@ def fields_only(place: Place) -> str:
 
 def entry(field: str, key: str) -> str:
     """The path of a map entry, in the notation of built-in kinds: `data[key]`."""
-    return f"{field}[{key}]"
+    return f"{field}[{cut(key)}]"
 
 
 class Enough(Exception):

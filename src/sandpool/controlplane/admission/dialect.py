@@ -51,6 +51,7 @@ _STRUCTS = {
     "involvedObject": "ObjectReference",
 }
 _MICRO_TIMES = ("eventTime", "renewTime", "acquireTime", "lastObservedTime")
+_NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _RFC3339_MICRO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)", re.ASCII)
 
@@ -134,8 +135,8 @@ def bad_base64(text: str) -> str:
     try:
         base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
     except (binascii.Error, ValueError):
-        wrong = (i for i, char in enumerate(text) if not (char.isascii() and (char.isalnum() or char in "+/=")))
-        return f"illegal base64 data at input byte {next(wrong, len(text) // 4 * 4)}"
+        wrong = _NOT_BASE64.search(text)
+        return f"illegal base64 data at input byte {len(text) // 4 * 4 if wrong is None else wrong.start()}"
     return ""
 
 

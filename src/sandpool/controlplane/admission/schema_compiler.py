@@ -7,6 +7,7 @@ unchanged. A value that is the same Python object as in the old document was che
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any, TypeAlias
 
 import msgspec
@@ -111,7 +112,8 @@ def _object(schema: Schema, dialect: Dialect) -> Check:
 
 
 def _unknown(here: Place, name: str, out: Findings) -> Any:
-    out.unknown.append(render((here, name)))
+    if len(out.unknown) < causes.MOST_COLLECTED:  # paths take longer than values
+        out.unknown.append(render((here, name)))
     return _ABSENT
 
 
@@ -191,7 +193,8 @@ def _free_object(schema: Schema, dialect: Dialect) -> Check:
             return fail(schema, value, place, step, out)
         if keep or not value:
             return value
-        out.unknown.extend(render(((place, step), name)) for name in value)
+        for name in islice(value, causes.MOST_COLLECTED):
+            _unknown((place, step), name, out)
         return {}
 
     return check

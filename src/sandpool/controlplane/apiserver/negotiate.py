@@ -11,6 +11,10 @@ from typing import Final
 
 from sandpool.kube.errors import NotAcceptable
 
+MOST_ENTRIES: Final = 32
+"""How many entries of an Accept header are read. Clients send three or four, and each costs as much as parsing a short request."""
+MOST_PARAMETERS: Final = 16
+
 
 class Form(Enum):
     """The form of objects in a response."""
@@ -27,7 +31,7 @@ class Media:
     __slots__ = ("parameters", "quality", "type")
 
     def __init__(self, entry: str) -> None:
-        head, *rest = entry.split(";")
+        head, *rest = entry.split(";", MOST_PARAMETERS)[:MOST_PARAMETERS]
         self.type = head.strip().lower()
         pairs = (part.partition("=") for part in rest)
         self.parameters = {key.strip().lower(): value.strip().strip('"') for key, _, value in pairs}
@@ -47,8 +51,8 @@ ACCEPTED: Final = "application/json"
 
 
 def wanted(accept: bytes) -> list[Media]:
-    """The entries of an Accept header, by quality; among equals in the order given."""
-    entries = [Media(part) for part in accept.decode("latin-1").split(",")]
+    """The first entries of an Accept header, by quality; among equals in the order given."""
+    entries = [Media(part) for part in accept.decode("latin-1").split(",", MOST_ENTRIES)[:MOST_ENTRIES]]
     return sorted((entry for entry in entries if entry.quality > 0), key=lambda entry: -entry.quality)
 
 

@@ -19,6 +19,7 @@ WORTH_GZIP: Final = 128 * 1024
 MOST_WARNINGS: Final = 64  # Python's HTTP client accepts a hundred headers
 MOST_WARNING: Final = 4096  # characters of all warnings of one response; if there are more, each is cut to:
 LONG_WARNING: Final = 256
+MOST_ENCODINGS: Final = 32  # entries of an Accept-Encoding header that are read
 
 _JSON: Final = (b"content-type", b"application/json")
 _NO_CACHE: Final = (b"cache-control", b"no-cache, private")
@@ -122,5 +123,5 @@ def _quoted(message: str) -> bytes:
 def accepts_gzip(header: bytes | None) -> bool:
     if not header:
         return False
-    entries = (entry.partition(b";") for entry in header.lower().split(b","))
+    entries = (entry.partition(b";") for entry in header.lower().split(b",", MOST_ENCODINGS)[:MOST_ENCODINGS])
     return any(name.strip() == b"gzip" and weight.strip() not in {b"q=0", b"q=0.0"} for name, _, weight in entries)

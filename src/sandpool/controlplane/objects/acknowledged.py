@@ -34,7 +34,7 @@ class Acknowledged:
         encode: Encode = partial(encoded_at, document, MAX_BYTES)
         if tenant:
             encode = self._guarded(encode, key, current, tenant)
-        elif made_for and current is not None and self._holdings.size.used >= self._holdings.size.easy // 2:
+        elif made_for and current is not None and self._holdings.scarce:
             encode = self._holdings.bounded(encode, key, current, made_for)
         return self._store.put(key, NO_REVISION if current is None else current.revision, encode)
 

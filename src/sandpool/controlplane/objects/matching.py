@@ -24,7 +24,6 @@ from sandpool.model.selectors import FieldSelector, LabelSelector, SelectorError
 REMEMBERED = 1024
 _REMEMBERED_BYTES = 32 * 1024 * 1024  # of memory
 PORTION = 4096  # sum of Matcher.cost before other requests get a turn: some milliseconds
-_MOST_TERMS = 256  # in one selector: each is compared with each object, which blocks other requests
 
 
 class _LabelsOnly(msgspec.Struct, gc=False):
@@ -85,8 +84,6 @@ class Matcher:
             raise BadRequest(str(error)) from error
         terms = self._fields.terms if self._fields is not None else ()
         requirements = len(self._labels.requirements) if self._labels is not None else 0
-        _check_length("label", requirements)
-        _check_length("field", len(terms))
         self.terms = 8 + requirements + len(terms)
         self._readers = {term.field: reader_of(resource, term.field) for term in terms}
 
@@ -105,14 +102,6 @@ class Matcher:
             return True
         document = facts.document
         return self._fields.matches({field: read(document) for field, read in self._readers.items()})
-
-
-def _check_length(kind: str, terms: int) -> None:
-    if terms > _MOST_TERMS:
-        raise BadRequest(
-            f"the {kind} selector has {terms} requirements, at most {_MOST_TERMS} are taken: "
-            "use `key in (...)`, which may name any number of values"
-        )
 
 
 Read = Callable[[Document], str]

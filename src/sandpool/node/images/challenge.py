@@ -10,14 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from yarl import URL
 
 from sandpool.node.images.reference import host_of
 
-_SCHEME = re.compile(r"\s*,?\s*([A-Za-z][A-Za-z0-9_-]*)(?:\s+|$|(?=,))")
-_PARAMETER = re.compile(r'\s*,?\s*([A-Za-z][A-Za-z0-9_-]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s",]+))')
+# Linear, because nothing is given back: spaces could be divided between the first two parts in any way.
+_SCHEME = re.compile(r"\s*+,?+\s*+([A-Za-z][A-Za-z0-9_-]*+)(?:\s++|$|(?=,))")
+_PARAMETER = re.compile(r'\s*+,?+\s*+([A-Za-z][A-Za-z0-9_-]*+)\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"|([^\s",]++))')
 _LONGEST = 8192
+_MOST = 16  # headers of one response that are read, and challenges in each
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Bearer:
 def challenges(headers: Iterable[str]) -> tuple[Basic | Bearer, ...]:
     """The challenges of a 401 response that this client understands, in the order given."""
     found: list[Basic | Bearer] = []
-    for header in headers:
+    for header in islice(headers, _MOST):
         for scheme, parameters in _split(header[:_LONGEST]):
             if scheme == "basic":
                 found.append(Basic())
@@ -49,7 +52,7 @@ def challenges(headers: Iterable[str]) -> tuple[Basic | Bearer, ...]:
 def _split(header: str) -> list[tuple[str, dict[str, str]]]:
     found: list[tuple[str, dict[str, str]]] = []
     at = 0
-    while at < len(header):
+    while at < len(header) and len(found) <= _MOST:
         if found and (parameter := _PARAMETER.match(header, at)):
             quoted, plain = parameter[2], parameter[3]
             value = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else plain

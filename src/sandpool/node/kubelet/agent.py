@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random as randomness
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -182,13 +182,13 @@ class Kubelet:
         ends = pod is None or pod.metadata.leaving
         self.controller.wake(key, cause, Priority.BACKGROUND if ends else Priority.URGENT)
 
-    def _unplaced(self, changed: Node | RuntimeClass) -> Iterator[Key]:
+    def _unplaced(self, changed: Node | RuntimeClass) -> Collection[Key]:
         """The pods to reconcile when the node or a RuntimeClass changes: those without a node, and those that name a RuntimeClass."""
-        return (
+        return [
             pod.metadata.key
             for pod in self.pods
             if not pod.spec.node_name or (pod.spec.runtime_class_name and not pod.finished)
-        )
+        ]
 
     def _pod_of(self, uid: Uid) -> NodePod | None:
         key = self.ledger.key_of(uid)

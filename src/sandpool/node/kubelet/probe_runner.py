@@ -31,6 +31,8 @@ from sandpool.node.kubelet.probe_state import Result
 MOST_OUTPUT = 10 * 1024
 PAUSE = 0.02
 """Seconds between two reads of output beyond MOST_OUTPUT, which is discarded. So a command that writes without end costs little."""
+MOST_REQUEST = 64 * 1024
+"""Characters of the path and headers of an HTTP probe, or of the words of a command: a probe runs every second, beside those of all tenants."""
 _LONGEST_TEXT = 800
 _LONGEST_LINE = 4096
 _URL_SAFE = "/?&=%:@!$'()*+,;~#[]-._"
@@ -61,6 +63,7 @@ class ProbeRunner:
         if action is None:
             return ProbeOutcome(Result.UNKNOWN, "it names no kind of probe that is supported")
         try:
+            _check_size(action)
             async with asyncio.timeout(timeout) as limit:
                 return await self._carry_out(target, action)
         except TimeoutError:
@@ -144,6 +147,19 @@ class _Output:
         raise AssertionError
 
 
+def _check_size(action: Action) -> None:
+    """Raises _Wrong if the probe is so large that running it would delay others."""
+    match action:
+        case ExecAction(command=words):
+            size = sum(map(len, words)) + len(words)
+        case HttpGetAction(path=path, http_headers=headers):
+            size = len(path) + sum([len(one.name) + len(one.value) + 4 for one in headers])
+        case _:
+            size = 0
+    if size > MOST_REQUEST:
+        raise _Wrong(f"it has {size} characters, and at most {MOST_REQUEST} are allowed; put what is long into a file")
+
+
 def shown(text: str) -> str:
     """Makes text fit for an Event: one line, without control characters, shortened."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _LONGEST_TEXT]).split())
@@ -202,7 +218,7 @@ def _trusting() -> ssl.SSLContext:
 def _name(action: Action) -> str:
     match action:
         case ExecAction(command=command):
-            return f'command: "{shown(shlex.join(command))[:200]}"'
+            return f'command: "{shown(shlex.join(command))[:200]}"'  # its size was checked
         case HttpGetAction():
             return f'Get "{action.scheme.lower()}://{action.host or "localhost"}:{action.port}{shown(action.path)}"'
         case TcpSocketAction():

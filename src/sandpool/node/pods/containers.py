@@ -26,6 +26,7 @@ from sandpool.node.runtimes.contract import ContainerPlan, Ended
 MESSAGE_BYTES = 4096
 _CANNOT_RUN = ("StartError", "ContainerCannotRun")
 _FALLBACK_LINES, _FALLBACK_BYTES = 80, 2048
+_LONGEST_SIGNAL = 32  # characters of its name: an image may say anything
 
 
 async def start_container(
@@ -159,7 +160,7 @@ def start_exit(error: NodeError, now: datetime) -> Exit | None:
 
 def stop_signal(name: str) -> int:
     """The number of an image's stop signal: SIGINT, INT or 2. SIGTERM if it is not a signal."""
-    text = name.strip().upper()
+    text = name[:_LONGEST_SIGNAL].strip().upper()
     if text.isdecimal():
         return int(text) if 0 < int(text) <= 64 else signal.SIGTERM
     text = text if text.startswith("SIG") else f"SIG{text}"

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from sandpool.kube.errors import ApiError, NotFound, Unreachable, Unreadable
 from sandpool.sdk._async.cluster import Cluster
 from sandpool.sdk._async.http import RefusedUpgrade
-from sandpool.sdk._async.transport import CHUNK
+from sandpool.sdk._async.transport import CHUNK, STASH
 from sandpool.sdk._async.websocket import WebSocket
 from sandpool.sdk.api_paths import api_path, with_query
 from sandpool.sdk.deadline import Deadline, left
@@ -54,8 +54,9 @@ class Tunnel:
             piece = bytes(data[sent : sent + PIECE])
             await self._socket.send(bytes((DATA,)) + piece, left(deadline))
             sent += len(piece)
-            for message in await self._socket.received():
-                self._take(message)
+            if len(self._held) < STASH:  # then the other side has to wait, as on a plain connection
+                for message in await self._socket.received():
+                    self._take(message)
         return sent
 
     async def sendfile(self, file: BinaryIO, offset: int, count: int, deadline: Deadline = None) -> int:

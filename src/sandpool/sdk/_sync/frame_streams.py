@@ -132,7 +132,7 @@ class FedFrames:
                 return frame
             if frame.kind is Kind.TAKEN:
                 with understood():
-                    self._taken = int(frame.value.get("stdin", 0))
+                    self._taken = min(int(frame.value.get("stdin", 0)), self._sent)  # else the window would have no end
             elif self._started:  # it reads no more input; its exit follows
                 self._open = False
             else:

@@ -17,6 +17,7 @@ from sandpool.controlplane.apiserver.yaml_body import YamlError, from_yaml
 from sandpool.kube.errors import BadRequest, Invalid, RequestTooLarge, UnsupportedMedia
 from sandpool.model.kinds import CONFIG_MAPS, PODS, SANDBOXES
 from sandpool.model.patches import Patch, PatchType
+from support.api.counted_calls import calls_of
 
 
 @pytest.mark.parametrize(
@@ -246,3 +247,17 @@ def test_warnings_stay_short_and_few() -> None:
     assert 10 < len(many) <= 64
     long = warnings(tuple("y" * 1000 for _ in range(100)))
     assert sum(len(value) for _, value in long) < 5000
+
+
+@pytest.mark.parametrize("text", ["1e308", "1.7e-310", "5e-324", "2.2250738585072011e-308", "0.1", "-1.5E+3", "1e-400"])
+def test_numbers_at_the_ends_of_the_range_are_read_by_pythons_own_parser(text: str) -> None:
+    """msgspec takes ten microseconds for each of them."""
+    found: list[Any] = []
+    assert calls_of(lambda: found.append(decode(f"[{','.join([text] * 1000)}]".encode(), 10))) >= 1000
+    assert found == [[json.loads(text)] * 1000]
+
+
+@pytest.mark.parametrize("text", ["1e309", "-1e400", "1.7976931348623159e308"])
+def test_numbers_beyond_the_range_are_refused(text: str) -> None:
+    with pytest.raises(Malformed, match="out of range"):
+        decode(f'{{"a":{text}}}'.encode(), 10)

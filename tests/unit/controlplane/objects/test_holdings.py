@@ -23,7 +23,16 @@ from sandpool.controlplane.store.log import Loaded, MemoryLog, Sink, Unit
 from sandpool.controlplane.store.sqlite_log import SqliteLog
 from sandpool.controlplane.store.store import Store
 from sandpool.kube.errors import ApiError, Forbidden, TooManyRequests, Unavailable
-from sandpool.model.kinds import CONFIG_MAPS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PODS, SANDBOXES
+from sandpool.model.kinds import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    NETWORK_POLICIES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    POOLS,
+    SANDBOXES,
+    TEMPLATES,
+)
 from sandpool.model.patches import json_patch, merge_patch
 from support.api.local_objects import pod, sandbox
 
@@ -211,6 +220,32 @@ async def test_too_many_sandboxes_and_pods_whoever_makes_them(kind: Any, body: A
     assert "(--max-sandboxes)" in str(refused[0])
     await here.objects.create(kind, "b", body("s"))
     await here.objects.delete(kind, "a", "s0")
+    await here.store.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "most"),
+    [
+        (POOLS, {"sandboxTemplateRef": {"name": "t"}}, 2000),
+        (TEMPLATES, {"podTemplate": {"spec": {"containers": []}}}, 2000),
+        (NETWORK_POLICIES, {"podSelector": {}}, 10_000),
+    ],
+    ids=lambda each: getattr(each, "plural", ""),
+)
+async def test_of_kinds_that_concern_many_others_there_are_few(kind: Any, spec: dict[str, Any], most: int) -> None:
+    here = await place()
+    assert here.holdings.few[kind.plural].total == most
+    await here.store.close()
+    here = await place(HoldingLimits(objects=200))
+    with pytest.raises(Forbidden, match=rf"{kind.plural}=\d+\. .*--max-objects"):
+        await asyncio.gather(
+            *(
+                here.objects.create(kind, "a", {"metadata": {"name": f"o{number}"}, "spec": spec}, TENANT)
+                for number in range(30)
+            )
+        )
+    others = WriteOptions(tenant="b")
+    await here.objects.create(kind, "b", {"metadata": {"name": "o"}, "spec": spec}, others)
     await here.store.close()
 
 

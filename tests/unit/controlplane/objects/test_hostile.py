@@ -9,6 +9,7 @@ import pytest
 
 from sandpool.controlplane.admission import causes, name_rules, scalars
 from sandpool.controlplane.admission.causes import MOST_REPORTED
+from sandpool.controlplane.admission.dialect import bad_base64
 from sandpool.controlplane.admission.name_rules import config_key
 from sandpool.controlplane.admission.scalars import AMOUNTS
 from sandpool.controlplane.objects.document import MAX_BYTES
@@ -17,8 +18,11 @@ from sandpool.controlplane.objects.recent import Recent
 from sandpool.kube.api import Propagation
 from sandpool.kube.errors import ApiError, BadRequest, Invalid
 from sandpool.model import codec, kinds, names, quantities
+from sandpool.model.patches import merge_patch
 from sandpool.model.resource import Resource
+from support.api.counted_calls import calls_of
 from support.api.local_objects import Bench, config_map, pod, read, sandbox
+from support.api.opcodes import opcodes
 
 NO_CALENDAR_HAS = (
     "2020-02-30T00:00:00Z",
@@ -295,3 +299,59 @@ def test_a_quantity_of_many_digits_is_a_few_steps() -> None:
         sys.settrace(None)
     assert text == "1234567e300"
     assert steps < 50
+
+
+@pytest.mark.parametrize("char", ["\x7f", '"', "\u00e9\\"], ids=["control", "quote", "backslash"])
+async def test_a_long_value_is_not_shown_to_its_end(b: Bench, char: str) -> None:
+    """It was quoted character by character, once for each thing that is wrong with it: a label of 3 MB took five seconds."""
+    long = char * 200_000
+
+    def create() -> ApiError:
+        with pytest.raises(ApiError) as caught:
+            b.objects.create(kinds.CONFIG_MAPS, "default", config_map(labels={long: long})).send(None)
+        return caught.value
+
+    made: list[ApiError] = []
+    assert calls_of(lambda: made.append(create())) < 50_000
+    assert len(str(made[0])) < 100_000
+    assert sum(len(cause.message) + len(cause.field) for cause in made[0].causes) < 100_000
+
+
+async def test_a_large_object_is_not_shown_by_the_patch_that_cannot_be_applied(b: Bench) -> None:
+    """Such a patch has a dozen bytes, and every one of them took a third of a second for each megabyte of the object."""
+    await b.create(kinds.CONFIG_MAPS, {**config_map(), "data": {"k": "\x7f" * 500_000}})
+
+    def patch(body: Any) -> ApiError:
+        with pytest.raises(ApiError) as caught:
+            b.objects.patch(kinds.CONFIG_MAPS, "default", "c", merge_patch(body)).send(None)
+        return caught.value
+
+    made: list[ApiError] = []
+    assert calls_of(lambda: made.append(patch({"data": 5}))) < 50_000
+    assert calls_of(lambda: made.append(patch({"kind": None}))) < 50_000
+    assert max(len(str(error)) for error in made) < 100_000
+
+
+async def test_unknown_fields_are_not_all_named(b: Bench) -> None:
+    """Writing down forty thousand paths takes longer than everything else that is done with them."""
+    made = sandbox()
+    made["spec"]["podTemplate"]["spec"] |= {f"unknown{number}": "" for number in range(40_000)}
+    work = b.objects.create(kinds.SANDBOXES, "default", made, WriteOptions(dry_run=True))
+    written: list[Any] = []
+
+    def create() -> None:
+        try:
+            work.send(None)
+        except StopIteration as end:
+            written.append(end.value)
+
+    assert calls_of(create) < 80_000
+    assert 256 <= len(written[0].warnings) < 300
+    assert b"unknown" not in written[0].record.value
+
+
+def test_base64_that_is_wrong_at_its_end_is_looked_at_once() -> None:
+    assert opcodes(lambda: bad_base64("A" * 100_001)) < 500
+    assert bad_base64("AAAA*") == "illegal base64 data at input byte 4"
+    assert bad_base64("A" * 9) == "illegal base64 data at input byte 8"
+    assert bad_base64("AA\nAA") == ""

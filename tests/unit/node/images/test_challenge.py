@@ -114,3 +114,14 @@ def test_what_a_token_service_says(answer: bytes | None, token: str) -> None:
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
+
+
+def test_spaces_are_divided_in_one_way_only() -> None:
+    """One header took a third of a second of the event loop, and a registry may send a hundred."""
+    for _ in range(400):
+        assert challenges(["Basic x=1" + " " * 8000 + '"'] * 16) == (Basic(),) * 16
+
+
+def test_of_many_headers_the_first_are_read() -> None:
+    assert len(challenges(["Basic"] * 1000)) <= 16
+    assert len(challenges([",".join(["Basic"] * 1000)])) <= 17
