@@ -186,7 +186,7 @@ class Started:
 State = Waiting | Started | Exit
 
 SANDBOX_LOST = "SandboxLost"
-"""The reason of an exit that the container did not cause: the fork server ended, and all sandboxes with it."""
+"""The reason of an exit that the container did not cause: the whole sandbox was ended from outside."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from sandpool.base.errors import NodeError
 from sandpool.node.backend import Probe, Stats, Unsupported
 from sandpool.node.openat import disk_usage
 from sandpool.node.runtimes.contract import (
+    FoundSandbox,
     Container,
     ContainerPlan,
     Ended,
@@ -82,6 +83,9 @@ class ProcessRuntime:
         self._sandboxes.add(sandbox)
         return sandbox
 
+    async def find(self) -> Sequence[FoundSandbox[Sandbox]]:
+        return ()
+
 
 class ProcessSandbox:
     """The processes of one pod."""
@@ -91,6 +95,9 @@ class ProcessSandbox:
         self._mark = mark
         self._register = register
         self._supervisors: set[SupervisorClient] = set()
+
+    def keep(self, name: str, note: Mapping[str, Any]) -> None:
+        """It ends with this process."""
 
     def take_egress(self) -> socket.socket | None:
         return None
