@@ -17,8 +17,8 @@ from sandpool.node.runtimes.contract import FoundSandbox, Limits, SandboxPlan, w
 from sandpool.node.runtimes.namespaces import probe, spawn_requests
 from sandpool.node.runtimes.namespaces.fork_server import isolated_python
 from sandpool.node.runtimes.namespaces.forked import kernel, namespaces
-from sandpool.node.runtimes.namespaces.probe import cached_probe
 from sandpool.node.runtimes.namespaces.machine import Machine
+from sandpool.node.runtimes.namespaces.probe import cached_probe
 from sandpool.node.runtimes.namespaces.runtime_host import PROBE, RuntimeHost, groups_of_probe, shims_of
 from sandpool.node.runtimes.namespaces.sandbox import NamespaceSandbox
 from sandpool.node.runtimes.namespaces.socket_memory import SocketMemoryGuard
@@ -27,9 +27,9 @@ from sandpool.node.runtimes.namespaces.takeover import take_over
 
 class NamespacesRuntime:
     """The runtime. `directory` is its private state. `installation` is a short name, unique on this machine. `entry` is the command line of the
-    fork-server, to which the number of its socket is appended. Without `whole`, sandboxes can run a shell and little else. `io_rate` limits
-    each sandbox's reads from, and writes to, the disk of that directory, in bytes per second. `lasting`: sandboxes stay when this process dies, and
-the next one finds them."""
+        fork-server, to which the number of its socket is appended. Without `whole`, sandboxes can run a shell and little else. `io_rate` limits
+        each sandbox's reads from, and writes to, the disk of that directory, in bytes per second. `lasting`: sandboxes stay when this process dies, and
+    the next one finds them."""
 
     def __init__(
         self, directory: Path, *, installation: str, entry: tuple[str, ...] | None = None, whole: bool = True,

@@ -59,9 +59,9 @@ class IdRanges:
     def _choose(self, tenant: str) -> int | None:
         while tenant not in self._released_by and self._fresh < RANGES:
             self._fresh += 1
-            slot = (zlib.crc32(self.installation.encode()) + self._fresh - 1) % RANGES
-            if slot not in self._taken and slot not in self._released:
-                return slot
+            fresh = (zlib.crc32(self.installation.encode()) + self._fresh - 1) % RANGES
+            if fresh not in self._taken and fresh not in self._released:
+                return fresh
         slot = next(iter(self._released_by.get(tenant, self._released)), None)
         if slot is not None:
             last = self._released.pop(slot)

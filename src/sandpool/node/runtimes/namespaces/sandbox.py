@@ -212,9 +212,7 @@ class NamespaceSandbox:
 
     def _container(self, name: str, channel: socket.socket, joined: Sequence[str]) -> NamespaceContainer:
         groups = self._groups
-        return NamespaceContainer(
-            name, channel, lambda: groups.ooms(joined) + self._killed_for_memory, self._why_lost
-        )
+        return NamespaceContainer(name, channel, lambda: groups.ooms(joined) + self._killed_for_memory, self._why_lost)
 
     def _follow(self, container: NamespaceContainer) -> None:
         def ended(_: object) -> None:
@@ -226,7 +224,6 @@ class NamespaceSandbox:
     def keep(self, name: str, note: Mapping[str, Any]) -> None:
         with contextlib.suppress(NodeError):  # it has ended, and there is nothing to take over
             self._forker().keep(f"{NOTE}{name}", note)
-
 
     @property
     def pids(self) -> Collection[int]:

@@ -62,7 +62,9 @@ class RunDirectory:
                 listener.bind(f"{directory}/{sandbox}")
         except OSError as error:
             listener.close()
-            raise NodeError("CreatePodSandboxError", f"cannot make a socket in {self.path}: {error.strerror}") from error
+            raise NodeError(
+                "CreatePodSandboxError", f"cannot make a socket in {self.path}: {error.strerror}"
+            ) from error
         return listener
 
     def connect(self, sandbox: str) -> socket.socket | None:
@@ -173,7 +175,8 @@ class Shim(Forker):
         if shim._protocol != PROTOCOL:
             await shim.end()
             raise NodeError(
-                "SandboxGone", f"its shim speaks version {shim._protocol} of the protocol, and this node version {PROTOCOL}"
+                "SandboxGone",
+                f"its shim speaks version {shim._protocol} of the protocol, and this node version {PROTOCOL}",
             )
         return shim
 

@@ -22,7 +22,10 @@ def plan_of(kept: Mapping[str, Any]) -> SandboxPlan:
     """The plan as the shim keeps it. KeyError, TypeError or ValueError if it is not one of this version."""
     plan, limits = dict(kept["plan"]), dict(kept["plan"]["limits"])
     io = limits.pop("io")
-    plan |= {"directory": Path(plan["directory"]), "limits": Limits(**limits, io=None if io is None else Bandwidth(**io))}
+    plan |= {
+        "directory": Path(plan["directory"]),
+        "limits": Limits(**limits, io=None if io is None else Bandwidth(**io)),
+    }
     return SandboxPlan(**plan)
 
 
@@ -61,4 +64,3 @@ def _container(sandbox: NamespaceSandbox, shim: Shim, key: str, recalled: Recall
         return None
     container.end_commands()
     return FoundContainer(container, tuple(more))
-

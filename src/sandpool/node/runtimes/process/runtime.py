@@ -21,11 +21,11 @@ from sandpool.base.errors import NodeError
 from sandpool.node.backend import Probe, Stats, Unsupported
 from sandpool.node.openat import disk_usage
 from sandpool.node.runtimes.contract import (
-    FoundSandbox,
     Container,
     ContainerPlan,
     Ended,
     ExecPlan,
+    FoundSandbox,
     Limits,
     Sandbox,
     SandboxPlan,

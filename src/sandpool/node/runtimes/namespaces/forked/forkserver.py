@@ -218,7 +218,9 @@ def _run(init: Init, sock: socket.socket, request: Message, given: list[int]) ->
     try:
         init.run()
     finally:
-        if init.status is not None:  # for a node process that was killed after it had received, but not recorded, how the command ended
+        if (
+            init.status is not None
+        ):  # for a node process that was killed after it had received, but not recorded, how the command ended
             code = os.waitstatus_to_exitcode(init.status)
             os._exit(code if code >= 0 else 128 - code)
 
