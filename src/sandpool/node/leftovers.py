@@ -51,7 +51,7 @@ def _named(kind: str, found: list[str]) -> str:
 def find(directory: Path) -> Leftovers:
     """What is left on the machine now."""
     groups = [path for each in _groups(directory) for path in each.leftover_groups()]
-    processes = {*_members(groups), *marked(_mark(directory)), *_shims(directory).pids()}
+    processes = {*_members(groups), *marked(_mark(directory)), *shim_pids(directory).values()}
     return Leftovers(tuple(sorted(processes)), tuple(groups), tuple(mounts_below(directory)))
 
 
@@ -88,6 +88,11 @@ def _groups(directory: Path) -> list[CgroupManager]:
     runtimes, name = directory / "runtime", installation_of(directory)
     own = ((name, runtimes / "namespaces"), (gvisor(name), runtimes / "gvisor"))
     return [make(*each) for each in own for make in (groups_of, groups_of_probe)]
+
+
+def shim_pids(directory: Path) -> dict[str, int]:
+    """The pids of shims without a node process, by sandbox."""
+    return _shims(directory).pids()
 
 
 def _shims(directory: Path) -> RunDirectory:

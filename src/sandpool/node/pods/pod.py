@@ -283,7 +283,7 @@ class Pod:
         log.warning("pod waits", pod=str(self.workload.key), reason=error.reason, error=error.message)
 
     def _started(self, container: ContainerState, run: Run) -> None:
-        self._publish()  # at once: a run that was not recorded when this process dies is ended by the next one
+        self._keep()  # at once: a run that was not recorded when this process dies is ended by the next one
         self._spawn(self._watch(container, run))
 
     async def _watch(self, container: ContainerState, run: Run) -> None:

@@ -98,11 +98,11 @@ class RunDirectory:
                     found[sandbox] = handle
         return found
 
-    def pids(self) -> list[int]:
+    def pids(self) -> dict[str, int]:
         """The pids of the same."""
-        living = list(self.living().values())
-        found = [pid for handle in living if (pid := pid_of(handle)) is not None]
-        close_files(living)
+        living = self.living()
+        found = {sandbox: pid for sandbox, handle in living.items() if (pid := pid_of(handle)) is not None}
+        close_files(list(living.values()))
         return found
 
     def end_all(self) -> None:

@@ -61,20 +61,17 @@ class Shim:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         while self._node is not None or self._listener is not None:
-            asked = self._node or self._listener
-            assert asked is not None
+            asked = [sock for sock in (self._node, self._listener) if sock is not None]
             poll = select.poll()
-            poll.register(woken, select.POLLIN)
-            poll.register(asked, select.POLLIN)
+            for file in (woken, *asked):
+                poll.register(file, select.POLLIN)
             ready = {file for file, _ in poll.poll()}
             if woken in ready:
                 self._reap(woken)
-            if asked.fileno() not in ready:
-                continue
-            if self._node is not None:
+            if self._node is not None and self._node.fileno() in ready:
                 self._serve(self._node)
-            else:
-                self._accept(asked)
+            elif self._listener is not None and self._listener.fileno() in ready:
+                self._accept(self._listener)
 
     def _reap(self, woken: int) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -89,11 +86,11 @@ class Shim:
                     kept.pid, kept.status = None, status
 
     def _accept(self, listener: socket.socket) -> None:
-        """Only one node process exists at a time: it holds the lock of the data directory."""
+        """Only one node process exists at a time, which holds the lock of the data directory: any other is turned away while it is connected."""
         with contextlib.suppress(OSError):
             node, _ = listener.accept()
             _, uid, _ = struct.unpack("iII", node.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-            if uid == os.geteuid():
+            if uid == os.geteuid() and self._node is None:
                 node.setblocking(True)
                 self._node = node
             else:
