@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from sandpool import Sandbox
+import sandpool as package
 from sandpool.controlplane.data_dir import DataDir
 from sandpool.node import leftovers
 from support.product.cluster import Cluster, running_cluster, sandpool
 
+TESTS = str(Path(__file__).parents[2])
+SOURCE = str(Path(package.__file__).parents[1])
 PODS = "/api/v1/namespaces/default/pods"
-COUNTING = "i=0; while ! [ -e /tmp/stop ]; do i=$((i+1)); echo $i; echo $i $$ >/tmp/count; sleep 0.02; done"
 REAL = ("--backend", "namespaces")
 
 
@@ -59,20 +60,24 @@ def shims(cluster: Cluster) -> list[Path]:
     return sorted(DataDir(cluster.data_dir).node.glob("runtime/namespaces/shims/*"))
 
 
-def test_a_command_goes_on_while_its_cluster_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_goes_on_while_its_cluster_is_killed(tmp_path: Path) -> None:
     ports = ("--port", free_port(), "--router-port", free_port())
     cluster = Cluster(tmp_path / "data")
     sandpool("up", *cluster.flag, "--detach", *REAL, "--pool", "python=1", *ports)
-    monkeypatch.setenv("SANDPOOL_DATA_DIR", str(cluster.data_dir))
     try:
-        with Sandbox.claim("python") as box, box.start(COUNTING) as process:
-            seen = [counted(box)]
+        with subprocess.Popen(
+            [sys.executable, "-m", "support.product.counting_client"],
+            env={**os.environ, "SANDPOOL_DATA_DIR": str(cluster.data_dir), "PYTHONPATH": f"{SOURCE}:{TESTS}"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as client:
+            seen = [counted(client)]
             for _ in range(3):
                 again(cluster, "--no-pool", *ports)
-                seen.append(counted(box))
-            box.run("touch /tmp/stop")
-            output = [int(line) for line in process.result().stdout.split()]
-        assert output == list(range(1, len(output) + 1)), "the output is complete"
+                seen.append(counted(client))
+            last, _ = client.communicate()
+        assert last == "complete\n"
         assert len({pid for _, pid in seen}) == 1, "it is the same process"
         assert [count for count, _ in seen] == sorted(count for count, _ in seen)
         assert not restarted(cluster)
@@ -81,11 +86,14 @@ def test_a_command_goes_on_while_its_cluster_is_killed(tmp_path: Path, monkeypat
     assert not leftovers.find(DataDir(cluster.data_dir).node)
 
 
-def counted(box: Sandbox) -> tuple[int, int]:
+def counted(client: subprocess.Popen[str]) -> tuple[int, int]:
     """How far the command has counted, and its pid."""
-    while not (found := box.run("cat /tmp/count").stdout.split()):
-        pass  # it is just being written
-    return int(found[0]), int(found[1])
+    assert client.stdin is not None
+    assert client.stdout is not None
+    client.stdin.write("?\n")
+    client.stdin.flush()
+    count, pid = client.stdout.readline().split()
+    return int(count), int(pid)
 
 
 def restarted(cluster: Cluster) -> list[str]:
