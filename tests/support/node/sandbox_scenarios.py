@@ -9,6 +9,8 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -594,6 +596,28 @@ async def a_sandbox_goes_on_without_its_fork_server(bench: Bench) -> None:
         assert not task.ended.done()
         assert (await own.said("echo again")).text == "again\n"
         assert (await own.runtime.runtime_host.living_server()).pid != server.pid
+
+
+@scenario
+async def a_later_process_takes_a_sandbox_over(bench: Bench) -> None:
+    """The one that made it is killed; test_takeover.py has the details."""
+    folder, name = bench.folder / "left", f"left{os.getpid()}"
+    argv = [sys.executable, "-m", "support.node.lasting_victim", str(folder), name]
+    env = {"PYTHONPATH": ":".join(sys.path), "PATH": os.environ["PATH"]}
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE) as victim:  # of a test
+        assert victim.stdout is not None
+        _, init = map(int, victim.stdout.readline().split())
+        victim.kill()
+    async with opened(folder, name, lasting=True) as own:
+        (found,) = await own.runtime.find()
+        counting, short = found.containers["counting", 0], found.containers["short", 2]
+        assert getattr(counting.container, "pid", None) == init
+        assert (await script_in(counting.container, "echo still here")).text == "still here\n"  # type: ignore[arg-type]
+        os.write(short.files[0], b"\n")
+        assert (await short.container.ended).code == 3
+        for file in (*counting.files, *short.files):
+            os.close(file)
+        await found.sandbox.destroy()
 
 
 @scenario
