@@ -149,7 +149,8 @@ def terminal(fd: int) -> tuple[PipeReader, PipeWriter]:
 class StdioPipes:
     """The stdio pipes of one process: its ends are closed with `passed` once it has them; ours are handed out by `take`, else closed."""
 
-    def __init__(self, *, stdin: bool) -> None:
+    def __init__(self, *, stdin: bool, once: bool = False) -> None:
+        """`once`: its stdin is closed at some time, so nobody else may hold it open."""
         self._theirs: list[int] = []
         self._input: int | None = None
         self._outputs: list[int] = []
@@ -162,7 +163,7 @@ class StdioPipes:
             self.close()
             raise NodeError("OutOfDescriptors", descriptors.limit_message())
         stdin_, stdout, stderr = given
-        self.stdio = Stdio(stdin_, stdout, stderr, self.ours)
+        self.stdio = Stdio(stdin_, stdout, stderr, tuple(self._outputs) if once else self.ours)
 
     def _make(self, *, writes: bool) -> int:
         """Makes a pipe and returns the end for the process."""

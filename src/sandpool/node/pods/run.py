@@ -237,7 +237,7 @@ async def start_run(
     """Starts the container's command. NodeError if it cannot be started; then nothing of it is left."""
     ends: StdioPipes | None = None
     try:
-        ends = None if plan.tty else StdioPipes(stdin=stdin)
+        ends = None if plan.tty else StdioPipes(stdin=stdin, once=once)
         container = await sandbox.start(plan, Stdio() if ends is None else ends.stdio)
         if ends is not None:
             ends.passed()
