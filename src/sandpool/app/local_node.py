@@ -127,7 +127,7 @@ def runtimes_of(options: MachineOptions) -> list[Runtime]:
     folder, installation = options.folder / "runtime", options.installation
     made: dict[str, Callable[[], Runtime]] = {
         "namespaces": lambda: NamespacesRuntime(
-            folder / "namespaces", installation=installation, entry=FORK_SERVER, io_rate=options.io_rate
+            folder / "namespaces", installation=installation, entry=FORK_SERVER, io_rate=options.io_rate, lasting=True
         ),
         "gvisor": lambda: GvisorRuntime(folder / "gvisor", installation=installation, io_rate=options.io_rate),
         "process": lambda: ProcessRuntime(folder / "process", installation=installation),

@@ -144,8 +144,8 @@ class WorkloadSpec(Model, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One pod to run. `was` is its last known status, if it ran before. A backend whose pods outlive the process has found the pod
-    itself and ignores `was`; one that `revives` restores the pod from it; any other starts the pod again, with the same address if
+    """One pod to run. `was` is its last known status, if it ran before. A backend that has found the pod running (`PodStatus.found`)
+    ignores `was`; one that `revives` restores the pod from it; any other starts the pod again, with the same address if
     possible, and its containers continue with the `restarts` and `last` of `was`."""
 
     uid: Uid
@@ -186,7 +186,7 @@ class Started:
 State = Waiting | Started | Exit
 
 SANDBOX_LOST = "SandboxLost"
-"""The reason of an exit that the container did not cause: the fork server ended, and all sandboxes with it."""
+"""The reason of an exit that the container did not cause: the whole sandbox was ended from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +215,7 @@ class PodStatus:
     notes: tuple[str, ...] = ()  # for the user: ports that are mapped to others, sizes that are not enforced
     evicted: str = ""  # why the backend evicted it, as the message of a pod's status; it is stopping then, for good
     reclaimed: bool = False  # it has ended, and only its logs are left
+    found: bool = False  # an earlier process started it; nothing in it is started again before `start_pod`
 
 
 @dataclass(frozen=True, slots=True)

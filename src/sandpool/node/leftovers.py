@@ -16,7 +16,8 @@ from sandpool.node.runtimes.gvisor.runtime import gvisor
 from sandpool.node.runtimes.namespaces.cgroup_manager import CgroupManager
 from sandpool.node.runtimes.namespaces.forked.cgroups import read
 from sandpool.node.runtimes.namespaces.forked.frames import Refused
-from sandpool.node.runtimes.namespaces.runtime_host import groups_of, groups_of_probe
+from sandpool.node.runtimes.namespaces.runtime_host import groups_of, groups_of_probe, shims_of
+from sandpool.node.runtimes.namespaces.shim import RunDirectory
 from sandpool.node.runtimes.process.runtime import mark_of
 from sandpool.node.runtimes.process.supervisor_client import marked, reap
 from sandpool.node.volumes.loop_image import detach
@@ -50,13 +51,14 @@ def _named(kind: str, found: list[str]) -> str:
 def find(directory: Path) -> Leftovers:
     """What is left on the machine now."""
     groups = [path for each in _groups(directory) for path in each.leftover_groups()]
-    processes = {*_members(groups), *marked(_mark(directory))}
+    processes = {*_members(groups), *marked(_mark(directory)), *shim_pids(directory).values()}
     return Leftovers(tuple(sorted(processes)), tuple(groups), tuple(mounts_below(directory)))
 
 
 def clear(directory: Path) -> None:
     """Kills and removes what it can. Call it only with the lock of the directory held; then `find` says what is left."""
     reap(_mark(directory))
+    _shims(directory).end_all()
     for each in _groups(directory):
         with contextlib.suppress(Refused, OSError):
             each.remove_leftovers()
@@ -86,6 +88,15 @@ def _groups(directory: Path) -> list[CgroupManager]:
     runtimes, name = directory / "runtime", installation_of(directory)
     own = ((name, runtimes / "namespaces"), (gvisor(name), runtimes / "gvisor"))
     return [make(*each) for each in own for make in (groups_of, groups_of_probe)]
+
+
+def shim_pids(directory: Path) -> dict[str, int]:
+    """The pids of shims without a node process, by sandbox."""
+    return _shims(directory).pids()
+
+
+def _shims(directory: Path) -> RunDirectory:
+    return shims_of(directory / "runtime" / "namespaces")
 
 
 def _mark(directory: Path) -> str:

@@ -45,7 +45,7 @@ RARELY = (
     "links_below_a_volume_are_not_followed",
     "a_sandbox_can_be_paused",
     "use_is_counted",
-    "the_death_of_the_fork_server_ends_all_and_is_survived",
+    "a_sandbox_goes_on_without_its_fork_server",
     "boxd_is_not_there_unless_it_is_given",
 )
 

@@ -208,7 +208,7 @@ async def test_a_claim_is_kept_over_suspend_and_resume_and_goes_with_its_object(
             await asyncio.sleep(0.01)
 
 
-async def test_the_death_of_the_fork_server_is_no_crash_of_a_pod(mounting: PodsNode) -> None:
+async def test_the_death_of_a_shim_is_no_crash_of_a_pod(mounting: PodsNode) -> None:
     """Three times: a container that ended so often by itself would wait longer each time, and its pod would say so."""
     node = mounting
     seen: list[Body] = []
@@ -225,14 +225,15 @@ async def test_the_death_of_the_fork_server_is_no_crash_of_a_pod(mounting: PodsN
     for times in (1, 2, 3):
         runtime = node.backend.runtime
         assert isinstance(runtime, NamespacesRuntime)
-        server = await runtime.runtime_host.living_server()
-        assert server.pid is not None
-        os.kill(server.pid, signal.SIGKILL)
+        (sandbox,) = runtime.runtime_host.sandboxes
+        assert sandbox.shim is not None
+        assert sandbox.shim.pid is not None
+        os.kill(sandbox.shim.pid, signal.SIGKILL)
         found = await node.until(watched(times))
         status = found["status"]["containerStatuses"][0]
         ended = status["lastState"]["terminated"]
         assert (status["restartCount"], ended["reason"], ended["exitCode"]) == (times, "SandboxLost", 137)
-        assert "fork-server" in ended["message"]
+        assert ended["message"] == "the sandbox was ended from outside"
     states = [status["state"] for pod in seen for status in pod["status"].get("containerStatuses", ())]
     assert not [state for state in states if state.get("waiting", {}).get("reason") == "CrashLoopBackOff"]
     assert not [reason for reason in node.heard.reasons() if reason == "BackOff"]

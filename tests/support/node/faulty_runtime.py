@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
 from sandpool.base.errors import NodeError
 from sandpool.node.backend import Probe
-from sandpool.node.runtimes.contract import Container, ContainerPlan, Limits, Runtime, Sandbox, SandboxPlan, Stdio
+from sandpool.node.runtimes.contract import (
+    Container,
+    ContainerPlan,
+    FoundSandbox,
+    Limits,
+    Runtime,
+    Sandbox,
+    SandboxPlan,
+    Stdio,
+)
 
 T = TypeVar("T")
 
@@ -50,6 +59,9 @@ class FaultyRuntime:
 
     async def create(self, plan: SandboxPlan) -> Sandbox:
         return FaultySandbox(await self.call("create", self._real.create(plan)), self)
+
+    async def find(self) -> Sequence[FoundSandbox[Sandbox]]:
+        return ()
 
 
 class FaultySandbox:

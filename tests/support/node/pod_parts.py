@@ -43,6 +43,8 @@ class HostImages:
         self.held.setdefault(holder, set()).add(reference)
         return Image(reference, "", RootFs(host=True), self.known[reference])
 
+    async def hold(self, image: str, holder: str) -> None: ...
+
     def release(self, holder: str) -> None:
         self.held.pop(holder, None)
 

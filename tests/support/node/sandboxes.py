@@ -145,9 +145,11 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def opened(folder: Path, installation: str, entry: tuple[str, ...] | None = None) -> AsyncIterator[Bench]:
+async def opened(
+    folder: Path, installation: str, entry: tuple[str, ...] | None = None, *, lasting: bool = False
+) -> AsyncIterator[Bench]:
     folder.mkdir(exist_ok=True)
-    runtime = NamespacesRuntime(folder / "runtime", installation=installation, entry=entry)
+    runtime = NamespacesRuntime(folder / "runtime", installation=installation, entry=entry, lasting=lasting)
     await runtime.open()
     try:
         await runtime.runtime_host.prepared()

@@ -132,6 +132,9 @@ def running_cluster(data_dir: Path, *flags: str) -> Iterator[Cluster]:
 
 
 def stop(cluster: Cluster) -> None:
-    if DataDir(cluster.data_dir).holder() is not None:
+    directory = DataDir(cluster.data_dir)
+    if directory.holder() is not None or any(
+        directory.node.glob("runtime/*/shims/*")
+    ):  # sandboxes outlive a killed cluster
         done = sandpool("down", *cluster.flag, check=False)
         assert done.returncode in (0, 3), done.stderr  # 3: it was about to end anyway

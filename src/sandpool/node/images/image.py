@@ -70,6 +70,10 @@ class Images(Protocol):
         NodeError with the reasons of Kubernetes: InvalidImageName, ErrImagePull, ErrImageNeverPull."""
         ...
 
+    async def hold(self, image: str, holder: str) -> None:
+        """Holds an image that is there, by its id, for a pod that already runs on it."""
+        ...
+
     def release(self, holder: str) -> None:
         """Drops all holds of this holder. Also call it if `take` failed or was cancelled."""
         ...

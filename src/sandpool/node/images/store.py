@@ -28,7 +28,17 @@ from sandpool.node.images.options import ImageOptions
 from sandpool.node.images.prune import PruneRules
 from sandpool.node.images.pull import PullContext, pull, record_image
 from sandpool.node.images.pull_slots import PullSlot, PullSlots, ignore_progress
-from sandpool.node.images.records import IMPORTED, PULLED, HoldRecord, ImageRecord, NameRecord, may_use, proof, used_by
+from sandpool.node.images.records import (
+    IMPORTED,
+    PULLED,
+    HoldRecord,
+    ImageRecord,
+    NameRecord,
+    may_use,
+    proof,
+    read_record,
+    used_by,
+)
 from sandpool.node.images.reference import DirectoryReference, HostReference, ImageName, parse, parse_name
 from sandpool.node.images.registry_policy import Reach, registry_reach
 from sandpool.node.images.singleflight import Flight, OnProgress, SingleFlight
@@ -135,6 +145,15 @@ class ImageStore:
                     record = await self._take(name, holder, tenant, policy, tuple(credentials), progress)
         layers = tuple(map(self.directory.layer_root, record.layers[record.lowest :]))
         return Image(reference, record.id, RootFs(layers), record.config)
+
+    async def hold(self, image: str, holder: str) -> None:
+        await shielded(asyncio.to_thread(self._hold_by_id, image, holder))
+
+    def _hold_by_id(self, image: str, holder: str) -> None:
+        with self.directory.locked():
+            record = read_record(self.directory.image_path(image), ImageRecord)
+            if record is not None:
+                self._hold_locked(record, holder)
 
     def release(self, holder: str) -> None:
         self.directory.release(holder)

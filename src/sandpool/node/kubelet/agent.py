@@ -225,7 +225,7 @@ class Kubelet:
             case Delete() if pod is not None:
                 await self._delete(pod, step)
             case _:
-                if pod is not None and isinstance(step, Start):
+                if pod is not None and isinstance(step, Start) and self._backend.pod_status(pod.metadata.uid) is None:
                     self._events.placed(pod, self._options.node)
                 await self._applier.apply(pod, step)
 
@@ -277,7 +277,7 @@ class Kubelet:
             pod,
             seen,
             tuple(seen for other in self.ledger.others(key, uid) if (seen := look(other)) is not None),
-            self._node_facts() if seen is None else None,  # only needed to place the pod
+            self._node_facts() if seen is None or seen.found else None,  # only needed to place and to start the pod
             self._options.address,
             pod is not None and entry.bound_at == pod.metadata.revision,
             entry.trouble,
@@ -307,7 +307,8 @@ class Kubelet:
                 entry.bound_at = view.pod.metadata.revision
             elif isinstance(step, Start | Relabel):
                 entry.labels = view.pod.metadata.labels
-        if self._backend.pod_status(view.pod.metadata.uid) is not None:
+        seen = self._backend.pod_status(view.pod.metadata.uid)
+        if seen is not None and not seen.found:
             entry.trouble, entry.failures = None, 0
 
     def _start_failed(self, view: PodView, step: Start, error: NodeError) -> Done:

@@ -195,6 +195,11 @@ def _sync(view: PodView, pod: NodePod, seen: PodStatus, pace: Pace, now: datetim
     }
     due, moments = orders(seen, pod.spec, failed, grace, pace, now)
     steps += due
+    if seen.found:  # it runs since an earlier process, and can start nothing before it gets what only the API knows
+        if view.trouble is None or view.trouble.retry_at <= now:
+            steps.append(Start(workload_of(pod, view.node)))
+        else:
+            moments.append(view.trouble.retry_at)
     wanted = status.running(pod, seen, view.host, pace, now, view.health)
     published = _publish(pod, wanted)
     holds = False

@@ -28,6 +28,7 @@ from sandpool.node.backend import (
 from sandpool.node.disk.usage import Occupant
 from sandpool.node.images.image import Images
 from sandpool.node.network.contract import Network
+from sandpool.node.pods import notes
 from sandpool.node.pods.containers import exit_of
 from sandpool.node.pods.context import PodContext, PodsOptions, RunContext
 from sandpool.node.pods.directories import LeftoverPods, PodDirectories
@@ -35,8 +36,9 @@ from sandpool.node.pods.logs import files
 from sandpool.node.pods.logs.reading import Wanted, read_log
 from sandpool.node.pods.pod import Pod
 from sandpool.node.pods.security import check_pod
+from sandpool.node.pods.takeover import close_all, take_over
 from sandpool.node.pods.threads import Threads
-from sandpool.node.runtimes.contract import Runtime
+from sandpool.node.runtimes.contract import FoundSandbox, Runtime, Sandbox
 from sandpool.node.volumes.spec import Volumes, VolumeSpec
 from sandpool.telemetry.log import logger
 
@@ -47,7 +49,7 @@ _THREADS = 5  # of which one namespace has at most four
 class PodsBackend:
     """Images, volumes and the network are shared with others and closed by the caller."""
 
-    revives = False  # processes end with this one; pods are started again
+    revives = False  # what `open` has not found running is started again
 
     def __init__(
         self,
@@ -87,8 +89,10 @@ class PodsBackend:
         self._changed = changed
         try:
             await self.runtime.open()
+            for found in await self.runtime.find():
+                await self._restore(found)
             self._leftovers = LeftoverPods(self._directories, self._volumes, self._clock, threads)
-            await self._leftovers.find(self._options.kept)
+            await self._leftovers.find(self._options.kept, self.pods)
         except OSError as error:
             await self.close()
             raise BackendError(
@@ -97,6 +101,22 @@ class PodsBackend:
         except BaseException:
             await self.close()
             raise
+
+    async def _restore(self, found: FoundSandbox[Sandbox]) -> None:
+        """Takes over a pod that runs since an earlier process, or ends what is left of it: then it is started anew."""
+        try:
+            workload = notes.workload_of(found.notes.get(notes.POD, {}))
+            known = notes.known_pod(found.notes.get(notes.STATE, {}))
+            context = self._context(workload.key.namespace)
+            pod = Pod(workload, context)
+            await take_over(pod, found, known, context)
+        except (notes.NotUnderstood, NodeError) as error:
+            log.warning("a running pod cannot be taken over, and is ended", uid=found.plan.id, error=str(error))
+            close_all(found.containers)
+            await found.sandbox.destroy()
+            return
+        self.pods[workload.uid] = pod
+        self._tasks[workload.uid] = asyncio.create_task(self._run_pod(pod))
 
     async def close(self) -> None:
         self._changed = _nobody
@@ -133,7 +153,8 @@ class PodsBackend:
         return [pod.storage for pod in self.pods.values()]
 
     async def start_pod(self, workload: Workload) -> None:
-        if workload.uid in self.pods:
+        if (pod := self.pods.get(workload.uid)) is not None:
+            await pod.complete(workload)
             return
         check_pod(workload.spec)
         await self._take_over(Pod(workload, self._context(workload.key.namespace)))

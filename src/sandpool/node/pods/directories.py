@@ -14,8 +14,9 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sandpool.base.clock import Clock
@@ -97,11 +98,12 @@ class PodDirectories:
             raise BackendError("InvalidUid", f"{uid!r} is not a valid pod uid")
         return PodDirectory(self._directory / uid, self._trash)
 
-    def left(self) -> tuple[list[Uid], list[Path]]:
-        """The pods of an earlier process, and directories in the trash that are still to be removed. The pods' sandboxes are moved there
+    def left(self, running: Collection[Uid] = ()) -> tuple[list[Uid], list[Path]]:
+        """The pods of an earlier process, except those that still run, and directories in the trash that are still to be removed. The pods' sandboxes are moved there
         at once: they may hold millions of files, and a start must not wait for their removal."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = [Uid(name) for name in sorted(os.listdir(self._directory)) if _UID.fullmatch(name)]
+        names = [name for name in sorted(os.listdir(self._directory)) if _UID.fullmatch(name)]
+        found = [Uid(name) for name in names if name not in running]
         for uid in found:
             self._trash.take(self.of(uid).sandbox)
         return found, self._trash.leftovers()
@@ -132,9 +134,9 @@ class LeftoverPods:
         self._removing = Uid("")
         self._task: asyncio.Task[None] | None = None
 
-    async def find(self, kept: float) -> None:
+    async def find(self, kept: float, running: Collection[Uid] = ()) -> None:
         """Schedules the removal of everything found now, after `kept` seconds. OSError if the directory cannot be used."""
-        uids, moved = await self._threads.run(self._directories.left)
+        uids, moved = await self._threads.run(partial(self._directories.left, frozenset(running)))
         self._uids = set(uids)
         if uids or moved:
             log.info("found pods of an earlier process", pods=len(uids))

@@ -177,6 +177,7 @@ class PodState:
     signalled: bool = False  # the containers were sent their stop signals
     paused: bool = False
     evicted: str = ""
+    found: bool = False  # it runs since an earlier process; what the API knows of it, without which nothing can be started, is not here yet
     trouble: Trouble | None = None
 
     @property
@@ -225,6 +226,8 @@ def next_step(pod: PodState, containers: Collection[ContainerView], now: float) 
         return _stop(pod, containers, now)
     if pod.over:
         return Wait() if pod.reclaimed else _after(pod.trouble, now) or Reclaim()
+    if pod.found:
+        return Wait()
     if not pod.made:
         return _after(pod.trouble, now) or RunSandbox()
     if pod.paused:

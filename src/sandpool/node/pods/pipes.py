@@ -149,7 +149,8 @@ def terminal(fd: int) -> tuple[PipeReader, PipeWriter]:
 class StdioPipes:
     """The stdio pipes of one process: its ends are closed with `passed` once it has them; ours are handed out by `take`, else closed."""
 
-    def __init__(self, *, stdin: bool) -> None:
+    def __init__(self, *, stdin: bool, once: bool = False) -> None:
+        """`once`: its stdin is closed at some time, so nobody else may hold it open."""
         self._theirs: list[int] = []
         self._input: int | None = None
         self._outputs: list[int] = []
@@ -161,7 +162,8 @@ class StdioPipes:
         if any(map(descriptors.scarce, self._theirs)):
             self.close()
             raise NodeError("OutOfDescriptors", descriptors.limit_message())
-        self.stdio = Stdio(*given)
+        stdin_, stdout, stderr = given
+        self.stdio = Stdio(stdin_, stdout, stderr, tuple(self._outputs) if once else self.ours)
 
     def _make(self, *, writes: bool) -> int:
         """Makes a pipe and returns the end for the process."""
@@ -172,6 +174,11 @@ class StdioPipes:
             self._outputs.append(reading)
         self._theirs.append(reading if writes else writing)
         return self._theirs[-1]
+
+    @property
+    def ours(self) -> tuple[int, ...]:
+        """Our ends: stdout, stderr and, if there is one, stdin."""
+        return (*self._outputs, *([] if self._input is None else [self._input]))
 
     def passed(self) -> None:
         while self._theirs:
@@ -186,7 +193,7 @@ class StdioPipes:
 
     def close(self) -> None:
         self.passed()
-        for fd in (*self._outputs, *([] if self._input is None else [self._input])):
+        for fd in self.ours:
             os.close(fd)
         self._outputs, self._input = [], None
 

@@ -16,6 +16,7 @@ from typing import Any
 from sandpool.base.errors import NodeError
 from sandpool.base.shielded import shielded
 from sandpool.node.backend import Exit, PodStatus, Started, UnknownPod, Workload
+from sandpool.node.pods import notes
 from sandpool.node.pods.containers import exit_state, start_container
 from sandpool.node.pods.context import PodContext
 from sandpool.node.pods.life import (
@@ -103,7 +104,43 @@ class Pod:
         seen = self._look()
         if seen != self.seen:
             self.seen = seen
+            self._keep()
             self._context.changed(self.workload.uid)
+
+    def _keep(self) -> None:
+        """Has the sandbox keep what a later process must know."""
+        sandbox, state = self.sandbox, self._state
+        if sandbox.made and not state.found:
+            known = notes.KnownPod(
+                sandbox.address, state.initialized, state.paused, state.evicted, sandbox.notes, sandbox.stop_signals,
+                notes.known_containers(self.containers.values()),
+            )  # fmt: skip
+            sandbox.require().keep(notes.STATE, notes.state_note(known))
+
+    # Taking over a pod that an earlier process has started
+
+    def follow(self, container: ContainerState, run: Run) -> None:
+        container.run = run
+        self._spawn(self._watch(container, run))
+
+    def taken_over(self, *, initialized: bool, paused: bool, evicted: str) -> None:
+        self._state.initialized, self._state.paused, self._state.found = initialized, paused, True
+        self.seen = self._look()
+        if evicted:
+            self.evict(evicted)
+
+    async def complete(self, workload: Workload) -> None:
+        """Gives a pod that was taken over what only the API knows; from now on its containers can be started again."""
+        if self._state.found and not self._state.stopping and not self._state.over:
+            await shielded(self.sandbox.complete(workload))
+            self._state.found = False
+            for name, container in self.containers.items():
+                container.spec = next(
+                    (one for one in (*workload.spec.init_containers, *workload.spec.containers) if one.name == name),
+                    container.spec,
+                )
+            self._wake.set()
+            self._publish()
 
     # Calls
 
@@ -250,6 +287,7 @@ class Pod:
         log.warning("pod waits", pod=str(self.workload.key), reason=error.reason, error=error.message)
 
     def _started(self, container: ContainerState, run: Run) -> None:
+        self._keep()  # at once: a run that was not recorded when this process dies is ended by the next one
         self._spawn(self._watch(container, run))
 
     async def _watch(self, container: ContainerState, run: Run) -> None:

@@ -11,9 +11,10 @@ from sandpool.base.errors import NodeError
 from sandpool.base.shielded import shielded
 from sandpool.node.backend import BackendError, Workload
 from sandpool.node.network.contract import Attachment
+from sandpool.node.pods import notes as kept_notes
 from sandpool.node.pods.context import PodContext
 from sandpool.node.pods.runtime_plans import sandbox_plan, wanted
-from sandpool.node.runtimes.contract import Sandbox
+from sandpool.node.runtimes.contract import FoundSandbox, Sandbox
 from sandpool.node.volumes.spec import Content, Volume, VolumeSpec
 
 
@@ -27,6 +28,7 @@ class PodSandbox:
         self._sandbox: Sandbox | None = None
         self._attached: Attachment | None = None
         self._unheld = ""
+        self._known_notes: tuple[str, ...] = ()
         self.address = ""  # once assigned it stays, also while a lost sandbox is replaced
         self.volumes: Mapping[str, Volume] | None = None
         self._egress: socket.socket | None = None
@@ -39,6 +41,8 @@ class PodSandbox:
 
     @property
     def notes(self) -> tuple[str, ...]:
+        if self._known_notes:
+            return self._known_notes
         volumes = self.volumes or {}
         mine = tuple(note for note in (self._unheld, *(volume.note for volume in volumes.values())) if note)
         return mine if self._attached is None else (*self._attached.notes, *mine)
@@ -71,8 +75,26 @@ class PodSandbox:
         plan = sandbox_plan(self.workload, self.directory.sandbox, self._context.options)
         self._sandbox = await self._context.runtime.create(plan)
         self._unheld = self._context.runtime.unheld(plan.limits)
+        self._sandbox.keep(kept_notes.POD, kept_notes.pod_note(self.workload))
         self._egress = self._sandbox.take_egress()
         self.proxy_port = None if self._egress is None else plan.egress_port
+
+    async def take_over(self, found: FoundSandbox[Sandbox], known: kept_notes.KnownPod) -> None:
+        """Takes a running sandbox over. Its volumes follow with `complete`; until then it shows the notes that it had."""
+        self._sandbox = found.sandbox
+        self._egress = found.sandbox.take_egress()
+        self.proxy_port = None if self._egress is None else found.plan.egress_port
+        self.address, self.stop_signals, self._known_notes = known.address, dict(known.stop_signals), known.notes
+        self.volumes = {}
+        await shielded(self._attach())
+
+    async def complete(self, workload: Workload) -> None:
+        """Gives a sandbox that was taken over what only the API knows."""
+        group, tenant = workload.spec.security_context.fs_group, workload.key.namespace
+        self.volumes = await self._context.volumes.make(workload.uid, workload.volumes, group=group, tenant=tenant)
+        self.workload = replace(workload, volumes=tuple(map(_written, workload.volumes)))
+        plan = sandbox_plan(self.workload, self.directory.sandbox, self._context.options)
+        self._unheld, self._known_notes = self._context.runtime.unheld(plan.limits), ()
 
     async def _attach(self) -> None:
         request = wanted(self.workload)
@@ -86,6 +108,8 @@ class PodSandbox:
 
     def relabel(self, labels: Mapping[str, str]) -> None:
         self.workload = replace(self.workload, labels=dict(labels))  # for the next attach
+        if self._sandbox is not None:
+            self._sandbox.keep(kept_notes.POD, kept_notes.pod_note(self.workload))
         if self._attached is not None:
             self._attached.relabel(labels)
 

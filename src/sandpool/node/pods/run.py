@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -237,7 +237,7 @@ async def start_run(
     """Starts the container's command. NodeError if it cannot be started; then nothing of it is left."""
     ends: StdioPipes | None = None
     try:
-        ends = None if plan.tty else StdioPipes(stdin=stdin)
+        ends = None if plan.tty else StdioPipes(stdin=stdin, once=once)
         container = await sandbox.start(plan, Stdio() if ends is None else ends.stdio)
         if ends is not None:
             ends.passed()
@@ -254,5 +254,25 @@ async def start_run(
     finally:
         if ends is not None:
             ends.close()
+    return _run(container, sources, drain, writer, context, stdin=stdin, once=once)
+
+
+def resume_run(
+    container: Container, files: Sequence[int], writer: LogWriter, context: RunContext, *, stdin: bool, once: bool
+) -> Run:
+    """Continues a run that an earlier process started. `files` are its `StdioPipes.ours`; a container with a terminal has none."""
+    if container.terminal is not None:
+        source, drain = terminal(container.terminal)
+        return _run(container, {1: source}, drain, writer, context, stdin=stdin, once=once)
+    sources = {stream: PipeReader(fd) for stream, fd in enumerate(files[:2], 1)}
+    return _run(
+        container, sources, PipeWriter(files[2]) if len(files) > 2 else None, writer, context, stdin=stdin, once=once
+    )
+
+
+def _run(
+    container: Container, sources: Mapping[int, PipeReader], drain: PipeWriter | None, writer: LogWriter, context: RunContext,
+    *, stdin: bool, once: bool,
+) -> Run:  # fmt: skip
     output = Output(sources, writer, context.clock, context.log_threads, context.options.stall)
     return Run(container, output, drain, context, stdin=stdin, once=once)

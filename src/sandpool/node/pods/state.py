@@ -131,6 +131,7 @@ def snapshot(
         notes,
         pod.evicted,
         pod.reclaimed,
+        pod.found,
     )
 
 

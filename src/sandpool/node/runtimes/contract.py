@@ -3,8 +3,8 @@ exec, port-forward (`dial`), stats, remove (`destroy`).
 
 A runtime knows nothing of phases, images, volumes, logs or addresses: it gets directories, mounts, an argv and open files, and returns
 processes. All methods run on the event loop's thread and raise only NodeError. Everything that a runtime starts ends with `destroy` of its
-sandbox, with `close`, or when this process dies for any reason; the next `open` removes what a dead process left behind (cgroups, mounts,
-directories, sockets).
+sandbox or with `close`. When this process dies without that, sandboxes may stay, and a later process gets them from `find`; everything else that a
+dead process left behind (cgroups, mounts, directories, sockets) is removed by the next `open`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import socket
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from sandpool.model.pod_streams import Command
 from sandpool.node.backend import Probe, Stats
@@ -107,6 +107,7 @@ class Stdio:
     stdin: int | None = None
     stdout: int | None = None
     stderr: int | None = None
+    kept: tuple[int, ...] = ()  # files of the caller that a later process gets back with the container (`Runtime.find`)
 
 
 ExecPlan = Command
@@ -165,6 +166,11 @@ def without(limits: Limits, held: Collection[str]) -> list[str]:
 class Sandbox(Protocol):
     """What the containers of a pod share: network, hostname, ipc, limits."""
 
+    def keep(self, name: str, note: Mapping[str, Any]) -> None:
+        """Keeps a JSON value, instead of the one before by that name, for a later process that finds this sandbox. Runtimes whose sandboxes end
+        with this process ignore it."""
+        ...
+
     def take_egress(self) -> socket.socket | None:
         """The socket that listens inside the sandbox on `egress_port`. Call it once. None if the runtime has none."""
         ...
@@ -207,6 +213,28 @@ class Sandbox(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class FoundContainer:
+    """A run of a container that an earlier process has started. It may have ended since. The caller owns the files, which are those that were
+    given as `Stdio.kept`."""
+
+    container: Container
+    files: tuple[int, ...] = ()
+
+
+S = TypeVar("S", bound=Sandbox, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSandbox(Generic[S]):
+    """A sandbox that an earlier process has made. `containers` are the latest runs, by name and number of the run."""
+
+    plan: SandboxPlan
+    sandbox: S
+    notes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # those of `Sandbox.keep`
+    containers: Mapping[tuple[str, int], FoundContainer] = field(default_factory=dict)
+
+
 class Runtime(Protocol):
     @property
     def name(self) -> str:
@@ -222,6 +250,10 @@ class Runtime(Protocol):
     async def close(self) -> None: ...
 
     async def create(self, plan: SandboxPlan) -> Sandbox: ...
+
+    async def find(self) -> Sequence[FoundSandbox[Sandbox]]:
+        """The sandboxes that an earlier process of this installation left running, once, after `open`. The caller takes each over or destroys it."""
+        ...
 
     def unheld(self, limits: Limits) -> str:
         """A note about which of these limits this machine does not enforce, and what applies instead. Empty if all are enforced."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sandpool.base.errors import NodeError
 from sandpool.node.backend import Probe
-from sandpool.node.runtimes.contract import Limits, SandboxPlan, without
+from sandpool.node.runtimes.contract import FoundSandbox, Limits, SandboxPlan, without
 from sandpool.node.runtimes.gvisor import probe
 from sandpool.node.runtimes.gvisor.sandbox import GvisorSandbox, Machine
 from sandpool.node.runtimes.namespaces.fork_server import isolated_python
@@ -100,3 +100,6 @@ class GvisorRuntime:
         base = self.runtime_host.take_ids(plan.tenant)
         runsc = self._runsc.path
         return await self.runtime_host.admit(GvisorSandbox(plan, self._machine, runsc, server, base, self.runtime_host))
+
+    async def find(self) -> list[FoundSandbox[GvisorSandbox]]:
+        return []

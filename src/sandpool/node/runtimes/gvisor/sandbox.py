@@ -7,10 +7,10 @@ import contextlib
 import itertools
 import json
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from sandpool.base.errors import NodeError
 from sandpool.node.backend import Stats
@@ -23,7 +23,6 @@ from sandpool.node.runtimes.namespaces.cgroup_hierarchy import CgroupReader
 from sandpool.node.runtimes.namespaces.cgroup_manager import CgroupManager
 from sandpool.node.runtimes.namespaces.cgroup_settings import container_groups, sandbox_groups
 from sandpool.node.runtimes.namespaces.fork_server import (
-    ALL_LOST,
     ForkServer,
     close_files,
     measure_directories,
@@ -108,6 +107,9 @@ class GvisorSandbox:
     def _groups(self) -> CgroupReader:
         return self._machine.cgroups.of(self.plan.tenant)
 
+    def keep(self, name: str, note: Mapping[str, Any]) -> None:
+        """It ends with this process."""
+
     def take_egress(self) -> socket.socket | None:
         egress, self._egress = self._egress, None
         return egress
@@ -185,10 +187,9 @@ class GvisorSandbox:
     def _lost(self) -> None:
         """Handles the end of the sandbox's kernel, which ends all containers."""
         oom = self.ooms() > self._ooms
-        with_all = not oom and not self._server.alive
         why = lost_by(oom=oom, pids=self._groups.refused_processes(self.plan.id) > 0)
         for task in list(self._tasks.values()):
-            task.finish(Ended(LOST, 9, oom, ALL_LOST if with_all else why, lost=with_all))
+            task.finish(Ended(LOST, 9, oom, why))
 
     async def dial(self, port: int) -> socket.socket:
         self._living()

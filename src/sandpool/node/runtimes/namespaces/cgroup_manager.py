@@ -10,7 +10,7 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -99,6 +99,11 @@ class CgroupJournal:
             os.close(directory)
 
 
+def _mount_of(path: str, mounts: Sequence[str]) -> str:
+    """The hierarchy that a group is on, by where it is mounted."""
+    return max((top for top in mounts if path == top or path.startswith(f"{top}/")), key=len, default="")
+
+
 def remove_empty(paths: Iterable[str]) -> None:
     """Removes groups that are empty. Others stay, because processes that are not ours may be in them."""
     for path in paths:
@@ -138,10 +143,11 @@ class CgroupManager:
     io: Bandwidth | None = None  # of each sandbox
     shares_io: bool = False  # whether the disk is shared by group, so that I/O groups help even without a limit
 
-    def open(self, limits: Limits) -> None:
-        """Removes what an earlier process left, and creates the parents; `limits` are those of all sandboxes together."""
+    def open(self, limits: Limits, *, keep: bool = False) -> None:
+        """Removes what an earlier process left, and creates the parents; `limits` are those of all sandboxes together. `keep`: sandboxes of an earlier
+        process still run, and the parents stay where they are, also if this process runs in another control group."""
         self.places, self.notes = {}, []
-        located = self._located()
+        located = self._where_they_were(self._located()) if keep else self._located()
         if not self._uses_io and (place := located.pop(IO, None)) is not None:
             with contextlib.suppress(Refused):  # left by an earlier process that used it
                 remove_cgroups([f"{place.directory}/{self.name}"])
@@ -153,7 +159,7 @@ class CgroupManager:
         except Refused as refused:
             raise NodeError(refused.reason, refused.message) from refused
         for directory, here in used.items():
-            if self._open_parent(directory, here):
+            if self._open_parent(directory, here, keep=keep):
                 self._limit(here, limits)
         self._check_io()
 
@@ -250,11 +256,31 @@ class CgroupManager:
             step_aside(directory, leaf)
             write(f"{directory}/cgroup.subtree_control", f"+{name}")
 
-    def _open_parent(self, directory: str, here: Mapping[str, ControllerPath]) -> bool:
+    def _where_they_were(self, located: dict[str, ControllerPath]) -> dict[str, ControllerPath]:
+        """The same controllers, but below the existing groups of an earlier process on the same hierarchy."""
+        mounts = [hierarchy.directory for hierarchy in parse_mounts(read("/proc/self/mountinfo"))]
+        was = {_mount_of(path, mounts): os.path.dirname(path) for path in self.leftover_groups()}
+        return {
+            name: ControllerPath(place.version, was.get(_mount_of(place.directory, mounts), place.directory))
+            for name, place in located.items()
+        }
+
+    def remove_others(self, living: Collection[str]) -> None:
+        """Removes the groups of sandboxes that are not among these: their shim ended while no process looked after them."""
+        for parent in dict.fromkeys(place.directory for place in self.places.values()):
+            own = [entry.path for entry in os.scandir(parent) if entry.is_dir()]
+            tenants = [path for path in own if os.path.basename(path).startswith(cgroup_settings.TENANT)]
+            below = [entry.path for path in tenants for entry in os.scandir(path) if entry.is_dir()]
+            found = [path for path in (*own, *below) if path not in tenants]
+            with contextlib.suppress(Refused):
+                remove_cgroups([path for path in found if os.path.basename(path) not in living])
+
+    def _open_parent(self, directory: str, here: Mapping[str, ControllerPath], *, keep: bool) -> bool:
         parent = f"{directory}/{self.name}"
         try:
-            remove_cgroups([parent] if os.path.isdir(parent) else [])
-            os.mkdir(parent)
+            if not keep or not os.path.isdir(parent):
+                remove_cgroups([parent] if os.path.isdir(parent) else [])
+                os.mkdir(parent)
         except OSError as error:
             self.notes.append(f"{'/'.join(here)}: {directory} is not writable ({(error.strerror or '').lower()})")
             return False

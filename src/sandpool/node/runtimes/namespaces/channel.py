@@ -18,6 +18,13 @@ from sandpool.node.runtimes.namespaces.forked import frames
 from sandpool.node.runtimes.namespaces.forked.frames import Malformed, Message
 
 
+def pid_of(handle: int) -> int | None:
+    """The pid of a pidfd's process, as this process sees it; None if it has ended."""
+    with open(f"/proc/self/fdinfo/{handle}") as file:
+        said = [line.split()[1] for line in file if line.startswith("Pid:")]
+    return int(said[0]) if said and int(said[0]) > 0 else None
+
+
 class ProcessHandle:
     """Owns a pidfd. `gone` is done when the process has ended and, if it was pid 1, all processes of its namespace."""
 
@@ -37,11 +44,14 @@ class ProcessHandle:
     @property
     def pid(self) -> int | None:
         """Its pid while it lives."""
-        if self._file < 0:
-            return None
-        with open(f"/proc/self/fdinfo/{self._file}") as file:
-            said = [line.split()[1] for line in file if line.startswith("Pid:")]
-        return int(said[0]) if said and int(said[0]) > 0 else None
+        return pid_of(self._file) if self._file >= 0 else None
+
+    def close(self) -> None:
+        """Lets go of the process. `gone` is never done then."""
+        if self._file >= 0:
+            self._loop.remove_reader(self._file)
+            os.close(self._file)
+            self._file = -1
 
     def kill(self) -> None:
         if self._file >= 0:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import socket
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -103,9 +105,10 @@ class NamespaceContainer(Command):
         self._boxd: socket.socket | None = None
         self._connected = False
         self._status: object = None
+        self.exit_status: int | None = None  # of its init, if that was all that was found by a later process
         self.answers: dict[int, asyncio.Future[tuple[Message, list[int]]]] = {}
         self._commands: dict[int, Command] = {}
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(time.monotonic_ns())  # init still knows those of an earlier process
 
     async def begin(self, request: Message, files: Sequence[int]) -> None:
         """Returns when the command runs. If it raises, nothing is left running."""
@@ -136,6 +139,32 @@ class NamespaceContainer(Command):
         self._boxd.setblocking(False)
         with its:
             self._channel.send(request, [*files, its.fileno()])
+
+    def kept(self) -> tuple[Message, list[int]]:
+        """What a later process needs to take it over: a value, and open files, which are named in the value."""
+        files = {
+            "terminal": self._terminal,
+            "terminals": self.terminals_directory,
+            "boxd": None if self._boxd is None else self._boxd.fileno(),
+        }
+        there = {name: file for name, file in files.items() if file is not None}
+        return {"ooms": self._ooms, "quota": self.terminals, "files": list(there)}, list(there.values())
+
+    def take_over(self, ooms: int, files: dict[str, int], handle: int | None, status: int | None) -> None:
+        """The counterpart of `kept`, in a later process. `handle` is the pidfd of its init; None if it has exited, with `status`."""
+        self._ooms = ooms
+        self._terminal = files.pop("terminal", None)
+        self.terminals_directory = files.pop("terminals", None)
+        self._connected = True  # it may have been: what boxd started belongs to the pod
+        if (boxd := files.pop("boxd", None)) is not None:
+            self._boxd = socket.socket(fileno=boxd)
+            self._boxd.setblocking(False)
+        self._started.set_result([])
+        self.exit_status = status
+        if handle is None:
+            self.conclude()
+        else:
+            self._on_message({"handle": True}, [handle])
 
     @property
     def pid(self) -> int | None:
@@ -243,6 +272,11 @@ class NamespaceContainer(Command):
                 return float(seconds), memory, count
         raise NodeError("Failed", f"container {self.name!r} sent an invalid response")
 
+    def end_commands(self) -> None:
+        """Ends the commands that an earlier process has started. Does not wait: a paused container does it when it is resumed."""
+        with contextlib.suppress(NodeError):
+            self._request({"do": "alone"}).add_done_callback(_close_late)
+
     async def signal_all(self, number: int) -> None:
         await self._asked({"do": "all", "signal": number})
 
@@ -321,8 +355,9 @@ class NamespaceContainer(Command):
         if not self._known.done():
             self._known.set_result(None)
         oom = self._count_ooms() > self._ooms
-        if self._status is not None:
-            ended = as_ended(self._status, oom=oom)
+        status = self.exit_status if self._status is None else self._status
+        if status is not None:
+            ended = as_ended(status, oom=oom)
         else:
             why = self._why()
             ended = Ended(LOST, 9, oom, "out of memory" if oom else why.message, lost=why.with_all and not oom)

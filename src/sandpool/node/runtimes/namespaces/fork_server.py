@@ -1,4 +1,4 @@
-"""The main process's side of the fork server: starts it on first use, restarts it after its death, and sends requests to its workers."""
+"""The main process's side of the fork-server and of others that fork workers: starts it, and sends requests to its workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from sandpool.node.runtimes.namespaces.forked.frames import Message, Refused, er
 from sandpool.node.runtimes.namespaces.forked.processes import descendants, listed
 
 PATIENCE = 30.0
-ALL_LOST = "the fork-server, which all sandboxes come from, has ended, and all sandboxes with it; they are started anew"
 
 
 def isolated_python(
@@ -31,19 +30,87 @@ def isolated_python(
     return (sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({directory!r}); {program}")
 
 
-class ForkServer:
-    """One fork server process, from `start` to `close`. It is never started twice: a dead one is replaced by a new object."""
+class Forker:
+    """A process that forks workers on request: the fork-server, or the shim of a sandbox. `name` is for messages."""
 
-    def __init__(self, entry: Sequence[str]) -> None:
-        self._entry = entry
-        self._process: subprocess.Popen[bytes] | None = None
+    name = "fork-server"
+
+    def __init__(self) -> None:
         self._channel: Channel | None = None
         self._handle: ProcessHandle | None = None
-        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def alive(self) -> bool:
         return self._channel is not None and not self._channel.ended
+
+    def worker(self, *, tidies: bool = False, kept_as: str = "") -> socket.socket:
+        """Forks a worker, which waits for a request, and returns the socket to it. `tidies`: the worker only removes something, so it may use
+        the reserved descriptors of this process. `kept_as`: a shim keeps our end of the socket, too, so that the worker outlives us."""
+        ours, its = socket_pair(last=tidies)
+        with its:
+            message: Message = {"fork": True, "as": kept_as} if kept_as else {"fork": True}
+            files = [its.fileno(), ours.fileno()] if kept_as else [its.fileno()]
+            try:
+                self.send(message, files)
+            except NodeError:
+                ours.close()
+                raise
+        return ours
+
+    def send(self, message: Message, files: Sequence[int] = ()) -> None:
+        try:
+            if self._channel is None:
+                raise Refused("Gone", "it is not started")
+            self._channel.send(message, files)
+        except (Refused, OSError) as error:
+            raise NodeError("ForkServer", f"the {self.name} does not answer: {error_text(error)}") from error
+
+    async def once(self, request: Message, files: Sequence[int] = (), patience: float | None = PATIENCE) -> list[int]:
+        """Has a worker serve one request. Returns the open files it sends."""
+        return (await self.ask(request, files, patience))[1]
+
+    async def ask(
+        self, request: Message, files: Sequence[int] = (), patience: float | None = PATIENCE
+    ) -> tuple[Message, list[int]]:
+        """The same as `once`, but also returns the worker's message."""
+        answer: asyncio.Future[tuple[Message, list[int]]] = asyncio.get_running_loop().create_future()
+
+        def on_message(message: Message, given: list[int]) -> None:
+            if answer.done() or "handle" in message:
+                close_files(given)
+            elif "done" in message:
+                answer.set_result((message, given))
+            else:
+                close_files(given)
+                answer.set_exception(as_error(message))
+
+        def ended() -> None:
+            if not answer.done():
+                answer.set_exception(NodeError("ForkServer", f"a worker ended before it could {request['do']}"))
+
+        channel = Channel(self.worker(tidies=request["do"] == "remove"), on_message, ended)
+        try:
+            channel.send(request, files)
+            async with asyncio.timeout(patience):
+                return await answer
+        except TimeoutError:
+            raise NodeError("ForkServer", f"a worker took more than {patience} s to {request['do']}") from None
+        except (Refused, OSError) as error:
+            raise NodeError(
+                "ForkServer", f"a worker cannot be asked to {request['do']}: {error_text(error)}"
+            ) from error
+        finally:
+            channel.close()
+
+
+class ForkServer(Forker):
+    """One fork server process, from `start` to `close`. It is never started twice: a dead one is replaced by a new object."""
+
+    def __init__(self, entry: Sequence[str]) -> None:
+        super().__init__()
+        self._entry = entry
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def pid(self) -> int | None:
@@ -90,59 +157,8 @@ class ForkServer:
         if not self._ready.done():
             self._ready.set_exception(NodeError("ForkServer", "the fork-server ended while it started; see the log"))
 
-    def worker(self, *, tidies: bool = False) -> socket.socket:
-        """Forks a worker, which waits for a request, and returns the socket to it. `tidies`: the worker only removes something, so it may use
-        the reserved descriptors of this process."""
-        ours, its = socket_pair(last=tidies)
-        with its:
-            try:
-                if self._channel is None:
-                    raise Refused("Gone", "the fork-server is not started")
-                self._channel.send({"fork": True}, [its.fileno()])
-            except (Refused, OSError) as error:
-                ours.close()
-                raise NodeError("ForkServer", f"the fork-server does not answer: {error_text(error)}") from error
-        return ours
-
-    async def once(self, request: Message, files: Sequence[int] = (), patience: float | None = PATIENCE) -> list[int]:
-        """Has a worker serve one request. Returns the open files it sends."""
-        return (await self.ask(request, files, patience))[1]
-
-    async def ask(
-        self, request: Message, files: Sequence[int] = (), patience: float | None = PATIENCE
-    ) -> tuple[Message, list[int]]:
-        """The same as `once`, but also returns the worker's message."""
-        answer: asyncio.Future[tuple[Message, list[int]]] = asyncio.get_running_loop().create_future()
-
-        def on_message(message: Message, given: list[int]) -> None:
-            if answer.done() or "handle" in message:
-                close_files(given)
-            elif "done" in message:
-                answer.set_result((message, given))
-            else:
-                close_files(given)
-                answer.set_exception(as_error(message))
-
-        def ended() -> None:
-            if not answer.done():
-                answer.set_exception(NodeError("ForkServer", f"a worker ended before it could {request['do']}"))
-
-        channel = Channel(self.worker(tidies=request["do"] == "remove"), on_message, ended)
-        try:
-            channel.send(request, files)
-            async with asyncio.timeout(patience):
-                return await answer
-        except TimeoutError:
-            raise NodeError("ForkServer", f"a worker took more than {patience} s to {request['do']}") from None
-        except (Refused, OSError) as error:
-            raise NodeError(
-                "ForkServer", f"a worker cannot be asked to {request['do']}: {error_text(error)}"
-            ) from error
-        finally:
-            channel.close()
-
     async def close(self) -> None:
-        """Ends the fork server, and with it everything that was forked from it."""
+        """Ends the fork-server and its workers. The shims of sandboxes stay."""
         if self._channel is not None:
             self._channel.close()
         if self._handle is not None and self._process is not None:

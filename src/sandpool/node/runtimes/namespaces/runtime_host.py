@@ -7,23 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import zlib
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from sandpool.base import open_files as descriptors
 from sandpool.base.errors import NodeError
-from sandpool.node.runtimes.contract import Bandwidth, Limits
+from sandpool.node.runtimes.contract import Bandwidth, FoundSandbox, Limits, Sandbox, SandboxPlan
 from sandpool.node.runtimes.namespaces import cgroup_settings, sysctls
 from sandpool.node.runtimes.namespaces.cgroup_hierarchy import IO
 from sandpool.node.runtimes.namespaces.cgroup_manager import CgroupJournal, CgroupManager
-from sandpool.node.runtimes.namespaces.fork_server import ForkServer
+from sandpool.node.runtimes.namespaces.fork_server import ForkServer, close_files
 from sandpool.node.runtimes.namespaces.forked.cgroups import read
 from sandpool.node.runtimes.namespaces.forked.frames import Refused
 from sandpool.node.runtimes.namespaces.forked.owners import EACH, FIRST
 from sandpool.node.runtimes.namespaces.host_skeleton import make_skeleton
+from sandpool.node.runtimes.namespaces.shim import RunDirectory, Shim
 from sandpool.node.runtimes.namespaces.tenant_groups import TenantGroups
 from sandpool.telemetry.log import logger
 
@@ -55,9 +57,11 @@ class IdRanges:
         return FIRST + slot * EACH
 
     def _choose(self, tenant: str) -> int | None:
-        if tenant not in self._released_by and self._fresh < RANGES:
+        while tenant not in self._released_by and self._fresh < RANGES:
             self._fresh += 1
-            return (zlib.crc32(self.installation.encode()) + self._fresh - 1) % RANGES
+            fresh = (zlib.crc32(self.installation.encode()) + self._fresh - 1) % RANGES
+            if fresh not in self._taken and fresh not in self._released:
+                return fresh
         slot = next(iter(self._released_by.get(tenant, self._released)), None)
         if slot is not None:
             last = self._released.pop(slot)
@@ -65,6 +69,10 @@ class IdRanges:
             if not self._released_by[last]:
                 del self._released_by[last]
         return slot
+
+    def take_over(self, base: int, tenant: str) -> None:
+        """Marks the range of a sandbox that an earlier process has made as used."""
+        self._taken[(base - FIRST) // EACH] = tenant
 
     def give_back(self, base: int) -> None:
         slot = (base - FIRST) // EACH
@@ -81,15 +89,16 @@ PROBE = "probe"
 FOR_ALL = 0.9  # the part of the machine's memory and pids that all sandboxes together may use
 
 
-class HostedSandbox(Protocol):
+class HostedSandbox(Sandbox, Protocol):
     """A sandbox as its runtime host knows it."""
 
     @property
     def base(self) -> int: ...
 
-    async def open(self) -> None: ...
+    @property
+    def plan(self) -> SandboxPlan: ...
 
-    async def destroy(self) -> None: ...
+    async def open(self) -> None: ...
 
 
 S = TypeVar("S", bound=HostedSandbox)
@@ -100,9 +109,11 @@ class RuntimeHost(Generic[S]):
 
     def __init__(
         self, directory: Path, installation: str, entry: tuple[str, ...], *, ranged: bool, whole: bool = True,
-        io_rate: int | None = None,
+        io_rate: int | None = None, lasting: bool = False,
     ) -> None:  # fmt: skip
         self._directory = directory
+        self._shims = shims_of(directory)
+        self._lasting = lasting
         self._whole = whole
         self.skeleton = directory / "host"
         self.cgroups = groups_of(installation, directory)
@@ -148,8 +159,17 @@ class RuntimeHost(Generic[S]):
         self._find_disk()
         if self._ranged:
             sysctls.raise_limits()
-        self.cgroups.open(for_all_sandboxes())
+        self.cgroups.open(for_all_sandboxes(), keep=self._left_running())
         make_skeleton(self.skeleton, whole=self._whole)
+
+    def _left_running(self) -> bool:
+        """Whether an earlier process left sandboxes that still run. If nobody can take them over, they are ended."""
+        if not self._lasting:
+            self._shims.end_all()
+            return False
+        living = self._shims.living()
+        close_files(list(living.values()))
+        return bool(living)
 
     def _unprepared(self, error: OSError) -> NodeError:
         return NodeError("Folder", f"cannot prepare {self._directory}: {error.strerror}")
@@ -203,6 +223,37 @@ class RuntimeHost(Generic[S]):
             raise
         return sandbox
 
+    async def find(self, take_over: Callable[[Shim], Awaitable[FoundSandbox[S]]]) -> list[FoundSandbox[S]]:
+        """Takes over the sandboxes that an earlier process left running. Ends and removes those that cannot be taken over."""
+        await self.prepared()
+        found = []
+        for name in self._shims.sandboxes():
+            connection = self._shims.connect(name)
+            sandbox = None if connection is None else await self._find_one(name, connection, take_over)
+            if sandbox is None:
+                self._shims.forget(name)
+            else:
+                found.append(sandbox)
+        await asyncio.to_thread(self.cgroups.remove_others, {each.plan.id for each in found})
+        return found
+
+    async def _find_one(
+        self, name: str, connection: socket.socket, take_over: Callable[[Shim], Awaitable[FoundSandbox[S]]]
+    ) -> FoundSandbox[S] | None:
+        shim: Shim | None = None
+        try:
+            shim = await Shim.attach(connection)
+            found = await take_over(shim)
+        except NodeError as error:
+            log.warning("a running sandbox cannot be taken over, and is ended", sandbox=name, error=error.message)
+            if shim is not None:
+                await shim.end()
+            return None
+        self._sandboxes.add(found.sandbox)
+        if self._ranged:
+            self._slots.take_over(found.sandbox.base, found.plan.tenant)
+        return found
+
     @property
     def sandboxes(self) -> Collection[S]:
         return tuple(self._sandboxes)
@@ -225,6 +276,11 @@ class RuntimeHost(Generic[S]):
                 await server.start()
                 self._server = server
             return self._server
+
+
+def shims_of(directory: Path) -> RunDirectory:
+    """Where the shims of a runtime with this directory listen."""
+    return RunDirectory(directory / "shims")
 
 
 def groups_of(installation: str, directory: Path) -> CgroupManager:

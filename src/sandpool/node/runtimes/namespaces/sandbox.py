@@ -7,11 +7,10 @@ import contextlib
 import resource
 import signal
 import socket
-from collections import deque
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from sandpool.base import open_files as descriptors
 from sandpool.base.errors import NodeError
@@ -19,21 +18,21 @@ from sandpool.node.backend import Stats
 from sandpool.node.runtimes.contract import ContainerPlan, Limits, Mount, SandboxPlan, Stdio, User
 from sandpool.node.runtimes.namespaces import cgroup_hierarchy, spawn_requests
 from sandpool.node.runtimes.namespaces.cgroup_hierarchy import CgroupReader
-from sandpool.node.runtimes.namespaces.cgroup_manager import CgroupManager
 from sandpool.node.runtimes.namespaces.cgroup_settings import container_groups, sandbox_groups, shared_groups
 from sandpool.node.runtimes.namespaces.container import Lost, NamespaceContainer
+from sandpool.node.runtimes.namespaces.dialing import DialSockets
 from sandpool.node.runtimes.namespaces.fork_server import (
-    ALL_LOST,
     ForkServer,
     close_files,
     measure_directories,
     with_descendants,
 )
 from sandpool.node.runtimes.namespaces.forked.frames import Message
-from sandpool.node.runtimes.namespaces.tenant_groups import TenantGroups
-from sandpool.node.runtimes.namespaces.terminals import Terminals
+from sandpool.node.runtimes.namespaces.machine import Machine, Shared
+from sandpool.node.runtimes.namespaces.shim import SHIM_GONE, Recalled, Shim
 
-SOCKETS_AT_ONCE = 8
+SANDBOX, VOLUMES, NOTE = "sandbox", "volumes", "note:"
+"""Names by which its shim keeps what a later process needs (takeover.py)."""
 
 
 class SandboxHost(Protocol):
@@ -46,46 +45,20 @@ class SandboxHost(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What all sandboxes of a runtime share. `ranged`: we are root, and each sandbox has its own range of ids."""
-
-    skeleton: Path
-    cgroups: CgroupManager
-    tenants: TenantGroups
-    ranged: bool
-    count_processes: bool  # whether the kernel counts processes per user namespace
-    quotas: dict[str, int] = field(default_factory=dict)  # quotas of one sandbox, when all run as one user
-    terminals: Terminals = field(default_factory=Terminals)
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """Open files of the namespaces: as long as they are open, the kernel keeps the sandbox."""
-
-    user: int
-    net: int
-    ipc: int
-    uts: int
-
-    @property
-    def files(self) -> list[int]:
-        return [self.user, self.net, self.ipc, self.uts]
-
-
 class NamespaceSandbox:
     """The namespaces, control groups and containers of one pod, from `open` to `destroy`."""
 
-    def __init__(self, plan: SandboxPlan, machine: Machine, server: ForkServer, base: int, host: SandboxHost) -> None:
+    def __init__(self, plan: SandboxPlan, machine: Machine, base: int, host: SandboxHost) -> None:
         self.plan = plan
         self._host = host
         self.base = base
         self._machine = machine
-        self._server = server
+        self._shim: Shim | None = None
         self._shared: Shared | None = None
         self._egress: socket.socket | None = None
         self._containers: list[NamespaceContainer] = []
-        self._sockets: deque[tuple[socket.socket, socket.socket]] = deque()
+        self._sockets = DialSockets(self._more_sockets)
+        self._runs: dict[str, str] = {}  # of each container, the run that the shim keeps
         self._volumes: dict[str, str] = {}
         self._held: list[int] = []
         self._joined: list[str] = []
@@ -96,6 +69,10 @@ class NamespaceSandbox:
         self._frozen = False
         self._killed_for_memory = 0  # counts kills by Sandpool, not by the kernel
         self._left: list[int] = []  # its network namespace, when it is being destroyed
+
+    @property
+    def shim(self) -> Shim | None:
+        return self._shim
 
     @property
     def containers(self) -> list[NamespaceContainer]:
@@ -110,24 +87,68 @@ class NamespaceSandbox:
             *sandbox_groups(self._groups.places, self.plan.id, limits),
             *own,
         ]
+        self._shim = await self._start_shim(await self._host.living_server())
         files = await self._make(spawn_requests.share_request(self.plan, ids, made, self._machine.quotas))
         if len(files) != 5:
             close_files(files)
             raise NodeError("ForkServer", "a worker sent an invalid response")
+        plan = asdict(self.plan) | {"directory": str(self.plan.directory)}
+        self._shim.keep(SANDBOX, {"plan": plan, "base": self.base, "joined": self._joined}, files)
+        self._share(files)
+        self._machine.tenants.begin(self.plan.tenant)
+
+    async def _start_shim(self, server: ForkServer) -> Shim:
+        if self._machine.run_directory is None:
+            return await Shim.start(server, None)
+        with self._machine.run_directory.bind(self.plan.id) as listener:
+            return await Shim.start(server, listener)
+
+    def _share(self, files: Sequence[int]) -> None:
         self._shared = Shared(*files[:4])
         self._egress = socket.socket(fileno=files[4])
         self._egress.setblocking(False)
+
+    def take_over(self, shim: Shim, kept: Mapping[str, Any], files: Sequence[int]) -> None:
+        """The counterpart of `open` for a sandbox that an earlier process has made."""
+        self._shim = shim
+        self._joined = list(kept["joined"])
+        self._share(files)
+        limits = spawn_requests.with_defaults(self.plan.limits, self._machine.cgroups.io)
+        self._machine.tenants.enter(self.plan.tenant, self.plan.id, limits.memory)
         self._machine.tenants.begin(self.plan.tenant)
+
+    def take_over_volumes(self, named: Mapping[str, str], files: Sequence[int]) -> None:
+        self._volumes, self._held = dict(named), list(files)
+
+    def take_over_container(self, key: str, recalled: Recalled) -> NamespaceContainer | None:
+        """None if it had not been started yet; it is ended then."""
+        value, files = recalled.value, recalled.files
+        names = value.get("files", [])
+        if recalled.channel is None or len(files) < len(names):
+            recalled.close()
+            return None
+        container = self._container(key.rpartition("-")[0], recalled.channel, value["joined"])
+        container.take_over(value["ooms"], dict(zip(names, files, strict=False)), recalled.process, recalled.status)
+        container.terminals = value["quota"]
+        self._containers.append(container)
+        self._follow(container)
+        self._runs[container.name] = key
+        return container
 
     async def _make(self, request: Message, files: Sequence[int] = ()) -> list[int]:
         """Has a worker create something that the containers share, charged to the sandbox."""
         try:
-            return await self._server.once(request | {"joined": self._joined}, files)
+            return await self._forker().once(request | {"joined": self._joined}, files)
         except NodeError as error:
             if self._groups.ooms(self._joined):
                 text = f"the sandbox {self.plan.id} ran out of memory while it was made; raise its memory limit, or end others of its namespace"
                 raise NodeError(error.reason, text) from error
             raise
+
+    def _forker(self) -> Shim:
+        if self._shim is None or not self._shim.alive:
+            raise NodeError("SandboxGone", f"the sandbox {self.plan.id} has ended; it will be created again")
+        return self._shim
 
     @property
     def _groups(self) -> CgroupReader:
@@ -158,9 +179,12 @@ class NamespaceSandbox:
                 most_files=spawn_requests.most_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0], ranged=self._machine.ranged),
             ),
         }  # fmt: skip
-        container = NamespaceContainer(
-            plan.name, self._server.worker(), lambda: groups.ooms(joined) + self._killed_for_memory, self._why_lost
-        )
+        key = f"{plan.name}-{plan.attempt}"
+        shim = self._forker()
+        if (before := self._runs.pop(plan.name, None)) is not None:
+            shim.drop(before)
+        self._runs[plan.name] = key
+        container = self._container(plan.name, shim.worker(kept_as=key), joined)
         self._containers = [each for each in self._containers if not each.ended.done()]
         request["terminals"] = container.terminals = spawn_requests.terminal_quota(
             (each.terminals for each in self._containers), held
@@ -177,15 +201,30 @@ class NamespaceSandbox:
                 "directory": request["directory"],
                 "itself": True,
             }
+            shim.drop(key)
             with contextlib.suppress(NodeError):  # `destroy` removes it, too
-                await asyncio.shield(self._server.once(left))
+                await asyncio.shield(shim.once(left))
             raise
-        container.ended.add_done_callback(
-            lambda _: self._machine.terminals.ended(
-                self.plan.tenant, container.terminals_directory, container.terminals
-            )
-        )
+        value, files = container.kept()
+        with contextlib.suppress(NodeError):  # it has ended meanwhile
+            shim.keep(key, {**value, "joined": joined, "more": len(stdio.kept)}, [*files, *stdio.kept])
+        self._follow(container)
         return container
+
+    def _container(self, name: str, channel: socket.socket, joined: Sequence[str]) -> NamespaceContainer:
+        groups = self._groups
+        return NamespaceContainer(name, channel, lambda: groups.ooms(joined) + self._killed_for_memory, self._why_lost)
+
+    def _follow(self, container: NamespaceContainer) -> None:
+        def ended(_: object) -> None:
+            tenant = self.plan.tenant
+            self._machine.terminals.ended(tenant, container.terminals_directory, container.terminals)
+
+        container.ended.add_done_callback(ended)
+
+    def keep(self, name: str, note: Mapping[str, Any]) -> None:
+        with contextlib.suppress(NodeError):  # it has ended, and there is nothing to take over
+            self._forker().keep(f"{NOTE}{name}", note)
 
     @property
     def pids(self) -> Collection[int]:
@@ -202,15 +241,16 @@ class NamespaceSandbox:
         """Closes its listening sockets, also those that other sandboxes hold; not that of its egress, which is ours."""
         if self._shared is not None:
             with contextlib.suppress(NodeError):  # it ends meanwhile, or the kernel cannot
-                await self._server.once({"do": "disconnect", "egress": self.plan.egress_port}, [self._shared.net])
+                await self._forker().once({"do": "disconnect", "egress": self.plan.egress_port}, [self._shared.net])
 
     def _why_lost(self) -> Lost:
-        if not self._server.alive:
-            return Lost(ALL_LOST, with_all=True)
+        if self._shim is None or not self._shim.alive:
+            return Lost(SHIM_GONE, with_all=True)
         return Lost("the container was ended from outside")
 
     def living(self, *, awake: bool = True) -> Shared:
-        if self._shared is None or not self._server.alive:
+        self._forker()
+        if self._shared is None:
             raise NodeError("SandboxGone", f"the sandbox {self.plan.id} has ended; it will be created again")
         if self._paused and awake:
             raise NodeError("Paused", f"the sandbox {self.plan.id} is paused; resume it first")
@@ -236,6 +276,7 @@ class NamespaceSandbox:
             self.living()
             self._held += held
             self._volumes |= named
+            self._forker().keep(VOLUMES, self._volumes, self._held)
 
     def _owner(self, mount: Mount) -> tuple[int, int]:
         if not self._machine.ranged:
@@ -244,30 +285,13 @@ class NamespaceSandbox:
         return self.base + owner.uid, self.base + owner.gid
 
     async def dial(self, port: int) -> socket.socket:
-        """Uses sockets that were created inside the sandbox's network namespace, so that connecting needs no process there."""
-        if not self._sockets:
-            await self._more_sockets()
-        four, six = self._sockets.popleft()
-        loop = asyncio.get_running_loop()
-        try:
-            for sock, address in ((four, "127.0.0.1"), (six, "::1")):
-                with contextlib.suppress(OSError):
-                    await loop.sock_connect(sock, (address, port))
-                    (six if sock is four else four).close()
-                    return sock
-        except BaseException:
-            four.close()
-            six.close()
-            raise
-        four.close()
-        six.close()
-        raise NodeError("ConnectionRefused", f"nobody listens on port {port} of the sandbox")
+        return await self._sockets.dial(port)
 
-    async def _more_sockets(self) -> None:
+    async def _more_sockets(self, count: int) -> list[socket.socket]:
         shared = self.living(awake=False)
         if descriptors.few_left():
             raise NodeError("OutOfDescriptors", descriptors.limit_message())
-        files = await self._server.once({"do": "sockets", "count": SOCKETS_AT_ONCE}, [shared.net])
+        files = await self._forker().once({"do": "sockets", "count": count}, [shared.net])
         made = [socket.socket(fileno=file) for file in files]
         for sock in made:
             sock.setblocking(False)
@@ -275,7 +299,7 @@ class NamespaceSandbox:
             for sock in made:
                 sock.close()
         self.living(awake=False)
-        self._sockets.extend(zip(made[::2], made[1::2], strict=True))
+        return made
 
     async def pause(self) -> None:
         if not self._paused:
@@ -346,13 +370,14 @@ class NamespaceSandbox:
             await cgroup_hierarchy.thaw(self._groups, self.plan.id)
         await asyncio.gather(*(each.end() for each in self._containers))
         self._containers.clear()
+        if self._shim is not None:
+            await self._shim.end()
+        if self._machine.run_directory is not None:
+            self._machine.run_directory.forget(self.plan.id)
         if self._egress is not None:
             self._egress.close()
             self._egress = None
-        for pair in self._sockets:
-            for sock in pair:
-                sock.close()
-        self._sockets.clear()
+        self._sockets.close()
         close_files(self._held)
         self._held.clear()
         if self._shared is not None:
@@ -368,7 +393,7 @@ class NamespaceSandbox:
             "itself": False,
             "egress": self.plan.egress_port,
         }
-        server = await self._host.living_server()  # a new one, if the sandbox's own has died
+        server = await self._host.living_server()
         await server.once(request, self._left, patience=None)
         close_files(self._left)
         self._left.clear()

@@ -25,6 +25,7 @@ from sandpool.node.runtimes.contract import (
     ContainerPlan,
     Ended,
     ExecPlan,
+    FoundSandbox,
     Limits,
     Sandbox,
     SandboxPlan,
@@ -82,6 +83,9 @@ class ProcessRuntime:
         self._sandboxes.add(sandbox)
         return sandbox
 
+    async def find(self) -> Sequence[FoundSandbox[Sandbox]]:
+        return ()
+
 
 class ProcessSandbox:
     """The processes of one pod."""
@@ -91,6 +95,9 @@ class ProcessSandbox:
         self._mark = mark
         self._register = register
         self._supervisors: set[SupervisorClient] = set()
+
+    def keep(self, name: str, note: Mapping[str, Any]) -> None:
+        """It ends with this process."""
 
     def take_egress(self) -> socket.socket | None:
         return None

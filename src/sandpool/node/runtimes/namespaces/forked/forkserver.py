@@ -1,10 +1,10 @@
-"""The fork server and its workers: every process of a sandbox is forked from here. One thread, no secrets, only the standard library.
+"""The fork-server and its workers: the shim of every sandbox is forked from here, and the containers from their shim (shim.py). One thread, no
+secrets, only the standard library.
 
-It is pid 1 of its own pid namespace, so when it ends, for whatever reason, the kernel kills everything that was ever forked from it. It
-ends when the main process closes its socket or dies. For an ordinary user it runs in a user namespace in which it may do what root may do
-on the machine.
+It ends when the main process closes its socket or dies; shims stay. For an ordinary user it runs in a user namespace in which it may do
+what root may do on the machine.
 
-A worker is a newly forked process. The main process tells it over a separate socket what to do. So the fork server never sees the request:
+A worker is a newly forked process. The main process tells it over a separate socket what to do. So the fork-server never sees the request:
 no environment and no secret of one sandbox is ever in the memory from which another one is forked.
 """
 
@@ -19,7 +19,6 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
-from typing import NoReturn
 
 from sandpool.node import openat
 from sandpool.node.runtimes.namespaces.forked import (
@@ -34,12 +33,14 @@ from sandpool.node.runtimes.namespaces.forked import (
     removal,
     rootfs,
 )
+from sandpool.node.runtimes.namespaces.forked.forking import fork_worker, own_pid_namespace
 from sandpool.node.runtimes.namespaces.forked.frames import Message, Refused
 from sandpool.node.runtimes.namespaces.forked.init import MAIN, Boxd, Init
 from sandpool.node.runtimes.namespaces.forked.layers import Ids
 from sandpool.node.runtimes.namespaces.forked.mount_sources import remember_machine
+from sandpool.node.runtimes.namespaces.forked.shim import Shim
 
-SEPARATE = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
+SEPARATE = kernel.CLONE_NEWNS | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
 
 
 def main(boxd: Boxd | None = None, extra: ExtraRequests | None = None) -> None:
@@ -52,14 +53,8 @@ def main(boxd: Boxd | None = None, extra: ExtraRequests | None = None) -> None:
     try:
         program = confine.seccomp_program()
         separate()
-        child = os.fork()
     except Refused as refused:
         frames.send(sock, {"refused": [refused.reason, refused.message]})
-        return
-    if child:
-        sock.close()
-        silence()
-        os.waitpid(child, 0)
         return
     serve(sock, boxd, program, extra)
 
@@ -85,11 +80,9 @@ def separate() -> None:
 def serve(sock: socket.socket, boxd: Boxd | None, program: bytes, extra: ExtraRequests | None = None) -> None:
     """Forks a worker for each socket received, until the main process closes its end."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(
-        signal.SIGINT, signal.SIG_DFL
-    )  # for pid 1 the kernel drops a signal with the default action; Python's handler would run
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would run, here and in everything that is forked
     silence()
-    own = os.open("/proc/self/ns/pid", os.O_RDONLY)
+    own = own_pid_namespace()
     woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -109,7 +102,7 @@ def serve(sock: socket.socket, boxd: Boxd | None, program: bytes, extra: ExtraRe
             if received is None:
                 os._exit(0)
             for file in received[1]:
-                fork(socket.socket(fileno=file), own, sock, lambda each: work(each, boxd, program, extra))
+                fork_worker(socket.socket(fileno=file), own, sock, lambda each: work(each, boxd, program, extra))
 
 
 def reap(woken: int) -> None:
@@ -118,39 +111,6 @@ def reap(woken: int) -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-
-
-def fork(its: socket.socket, own: int, ours: socket.socket, body: Callable[[socket.socket], object]) -> None:
-    """Forks a child that is pid 1 of its own pid namespace, and sends its pidfd to the main process."""
-    try:
-        kernel.unshare(kernel.CLONE_NEWPID)
-        try:
-            child = kernel.fork()
-        except OSError:
-            kernel.setns(own, kernel.CLONE_NEWPID)
-            raise
-        if child == 0:
-            _become(its, ours, body)
-        kernel.setns(own, kernel.CLONE_NEWPID)  # otherwise the next child would start in the same pid namespace
-        handle = os.pidfd_open(child)
-        frames.send(its, {"handle": True}, [handle])
-        os.close(handle)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            frames.send(its, {"refused": ["ResourceExhausted", f"cannot start a process: {error.strerror}"]})
-    finally:
-        its.close()
-
-
-def _become(its: socket.socket, ours: socket.socket, body: Callable[[socket.socket], object]) -> NoReturn:
-    try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-        ours.close()
-        body(its)
-    finally:
-        os._exit(0)
 
 
 OOM_SCORE = 500
@@ -202,6 +162,9 @@ def _work(sock: socket.socket, request: Message, files: list[int], boxd: Boxd | 
         case "measure":
             os.nice(MEASURING)
             frames.send(sock, {"done": True, "used": openat.disk_usage(request["directories"])})
+        case "shim":
+            listener = socket.socket(fileno=files[0]) if files else None
+            Shim(sock, listener, lambda each: work(each, boxd, program)).run()
         case "container":
             _become_container(sock, request, files, boxd, program)
 
@@ -257,7 +220,14 @@ def _run(init: Init, sock: socket.socket, request: Message, given: list[int]) ->
     for file in (*given, *answer):
         os.close(file)
     request.clear()  # drops the request from memory, its environment included
-    init.run()
+    try:
+        init.run()
+    finally:
+        if (
+            init.status is not None
+        ):  # for a node process that was killed after it had received, but not recorded, how the command ended
+            code = os.waitstatus_to_exitcode(init.status)
+            os._exit(code if code >= 0 else 128 - code)
 
 
 def disable_imports() -> None:

@@ -2,8 +2,8 @@
 the kernel kills everything else in the container.
 
 It has the same identity, seccomp filter and limits as the processes it starts, so an attacker gains nothing by taking it over. Still, it
-cannot be read, traced or stopped from inside. It forks only to start commands. When the main process is gone, it exits. It has one thread,
-and all its files are close-on-exec.
+cannot be read, traced or stopped from inside. It forks only to start commands. When nobody holds the other end of its socket, it exits; the
+sandbox's shim holds it, so it outlives the main process. It has one thread, and all its files are close-on-exec.
 """
 
 from __future__ import annotations
@@ -139,6 +139,7 @@ class Init:
     _tasks: dict[int, int] = field(default_factory=dict)  # pid by number
     _numbers: dict[int, int] = field(default_factory=dict)  # number by pid
     _boxd: socket.socket | None = None
+    status: int | None = None  # the wait status of the container's own command, once it has exited
 
     def start(self, number: int, request: Message, files: list[int]) -> list[int]:
         """Starts a command. Returns the files of the response: the master of its terminal, if it has one."""
@@ -194,6 +195,8 @@ class Init:
             if number is None:
                 continue
             del self._tasks[number]
+            if number == MAIN:
+                self.status = status
             frames.send(self.asked, {"ended": number, "status": status})
             if number == MAIN:
                 return False
@@ -229,6 +232,9 @@ class Init:
                 self._signal(request["task"], request["signal"])
             case "kill":
                 self._kill(request["task"])
+            case "alone":  # commands of a node process that is gone: nobody reads what they write
+                for number in [each for each in self._tasks if each != MAIN]:
+                    self._kill(number)
             case "all":  # every process but this one
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(-1, request["signal"])
