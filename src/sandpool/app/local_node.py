@@ -100,7 +100,7 @@ async def machine(
     async with AsyncExitStack() as stack:
         leave = 0 if guard is None else 4 * guard.reserve  # well above the free space at which pods are evicted
         images = ImageStore(images_of(options.folder), clock, replace(options.images, leave=leave))
-        await images.open()
+        await images.open(prune=False)
         stack.push_async_callback(images.close)
         volumes = VolumeStore(options.folder / "volumes", options.volumes)
         stack.push_async_callback(volumes.close)

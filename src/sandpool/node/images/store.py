@@ -104,14 +104,16 @@ class ImageStore:
         self._large_slots = PullSlots(options.large, clock)
         self._lookup_slots = LookupSlots(resolve, LOOKUPS)
 
-    async def open(self) -> None:
-        """Removes what dead processes left, and images unused for long."""
+    async def open(self, *, prune: bool = True) -> None:
+        """Removes what dead processes left and, with `prune`, images unused for long. A node does that only later, after a pull: sandboxes of a dead
+        process may still run on images that nobody holds yet."""
         try:
             await self._in_thread(OPERATOR, self.directory.open)
         except OSError as error:
             why = f"{error.strerror} ({error.filename})"
             raise NodeError("ImagesUnavailable", f"the image directory cannot be used: {why}") from error
-        await self.prune()
+        if prune:
+            await self.prune()
 
     async def close(self) -> None:
         """Cancels pulls, and releases all holders."""
@@ -147,7 +149,7 @@ class ImageStore:
         return Image(reference, record.id, RootFs(layers), record.config)
 
     async def hold(self, image: str, holder: str) -> None:
-        await shielded(asyncio.to_thread(self._hold_by_id, image, holder))
+        await self._in_thread(OPERATOR, self._hold_by_id, image, holder)
 
     def _hold_by_id(self, image: str, holder: str) -> None:
         with self.directory.locked():

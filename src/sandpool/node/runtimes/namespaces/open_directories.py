@@ -1,12 +1,19 @@
-"""Estimates how much kernel memory the listings of a process's open directories take. Blocks."""
+"""Estimates how much kernel memory the listings of a process's open directories take. Blocks.
+
+The size of a directory on disk tells how many names it has, but not of a directory of an image to which little was added. So some of the open
+directories are listed.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 
 MOST_READ = 4096  # open files of one process that are looked at; of more, every second, third and so on
-NAME_BYTES = 512  # kernel memory of a long name
+ORDINARY = 3  # open directories of a process that are not worth a look, if they are small
+SAMPLE, MOST_NAMES = 32, 100_000  # directories that are listed, and names of each
+NAME_BYTES, ENTRY_BYTES = 512, 72  # kernel memory of a long name, and of any without the name
 _BYTES_ON_DISK = 256  # of a long name. Short ones take less of both
 _BYTES_IN_TMPFS = 20  # what a directory of a tmpfs says of each name; it has no blocks
 
@@ -16,15 +23,17 @@ def listing_bytes(pid: int, proc: str = "/proc") -> int:
     directory = f"{proc}/{pid}/fd"
     names = os.listdir(directory)
     step = max(1, -(-len(names) // MOST_READ))
-    found = 0
+    found: dict[str, os.stat_result] = {}
     for name in names[::step]:
         try:
             seen = os.stat(f"{directory}/{name}")
         except OSError:
             continue
         if stat.S_ISDIR(seen.st_mode):
-            found += estimate(seen.st_size, seen.st_blocks)
-    return found * step
+            found[f"{directory}/{name}"] = seen
+    by_size = sum(estimate(each.st_size, each.st_blocks) for each in found.values())
+    by_names = listed_bytes(list(found), found) if len(found) > ORDINARY else 0
+    return max(by_size, by_names) * step
 
 
 def estimate(size: int, blocks: int) -> int:
@@ -32,3 +41,27 @@ def estimate(size: int, blocks: int) -> int:
     if size <= 4096 and blocks:
         return 0  # an ordinary one
     return size // (_BYTES_ON_DISK if blocks else _BYTES_IN_TMPFS) * NAME_BYTES
+
+
+def listed_bytes(paths: Sequence[str], found: dict[str, os.stat_result]) -> int:
+    """Bytes for all of these, by the names in some of them. The same directory is listed once."""
+    sample = paths[:: max(1, -(-len(paths) // SAMPLE))]
+    known: dict[tuple[int, int], int] = {}
+    for path in sample:
+        key = found[path].st_dev, found[path].st_ino
+        if key not in known:
+            known[key] = _names_bytes(path)
+    return sum(known[found[path].st_dev, found[path].st_ino] for path in sample) * len(paths) // len(sample)
+
+
+def _names_bytes(path: str) -> int:
+    total = 0
+    try:
+        with os.scandir(path) as entries:
+            for number, entry in enumerate(entries):
+                total += ENTRY_BYTES + len(os.fsencode(entry.name))
+                if number >= MOST_NAMES:
+                    break
+    except OSError:
+        pass  # it has ended, or nobody may list it
+    return total

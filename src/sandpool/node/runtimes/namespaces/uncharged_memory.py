@@ -26,7 +26,10 @@ log = logger(__name__)
 
 INTERVAL = 0.2  # seconds between two readings of the machine's count
 PAUSE = 1.0  # seconds after a search: for a killed sandbox to release its memory, and for everybody else
-GROWTH = 32 << 20  # bytes that the machine's count has to grow before sandboxes are searched
+GROWTH, GROWTH_EACH = (
+    32 << 20,
+    64 << 10,
+)  # bytes that the machine's count has to grow before sandboxes are searched, and more for each
 MOST = 32 << 20  # bytes that the sandboxes of one tenant may hold together
 MEMORY = "/proc/meminfo"
 
@@ -68,14 +71,15 @@ def worst(held: Mapping[str, int], tenants: Mapping[str, str], most: int) -> str
 
 @dataclass(slots=True)
 class Growth:
-    """Whether the machine's count has grown enough for a search. `seen` is its lowest value since the last one."""
+    """Whether the machine's count has grown enough for a search. `seen` is its lowest value since the last one. Searching many sandboxes takes
+    longer, and they need more of such memory for ordinary things."""
 
     enough: int
     seen: int | None = None
 
-    def reached(self, now: int) -> bool:
+    def reached(self, now: int, sandboxes: int) -> bool:
         self.seen = now if self.seen is None else min(self.seen, now)
-        return now - self.seen > self.enough
+        return now - self.seen > self.enough + GROWTH_EACH * sandboxes
 
     def searched(self, now: int) -> None:
         self.seen = now
@@ -101,9 +105,9 @@ class UnchargedMemoryGuard:
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
-        while self.sandboxes():
+        while there := len(self.sandboxes()):
             now = unreclaimable(read(MEMORY))
-            if self.growth.reached(now):
+            if self.growth.reached(now, there):
                 await self.search()
                 await asyncio.sleep(PAUSE)
                 self.growth.searched(now)  # what has grown meanwhile counts for the next search

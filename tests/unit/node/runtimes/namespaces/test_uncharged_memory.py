@@ -11,8 +11,20 @@ import pytest
 
 from sandpool.node.runtimes.contract import SandboxPlan
 from sandpool.node.runtimes.namespaces.lock_owners import LOCK_BYTES, UNREAD, descendants, lock_bytes, owner
-from sandpool.node.runtimes.namespaces.open_directories import MOST_READ, NAME_BYTES, estimate, listing_bytes
-from sandpool.node.runtimes.namespaces.uncharged_memory import Growth, UnchargedMemoryGuard, unreclaimable, worst
+from sandpool.node.runtimes.namespaces.open_directories import (
+    MOST_READ,
+    NAME_BYTES,
+    estimate,
+    listed_bytes,
+    listing_bytes,
+)
+from sandpool.node.runtimes.namespaces.uncharged_memory import (
+    GROWTH_EACH,
+    Growth,
+    UnchargedMemoryGuard,
+    unreclaimable,
+    worst,
+)
 
 MIB = 1 << 20
 LINES = """1: POSIX  ADVISORY  WRITE 100 fd:00:12345 0 EOF
@@ -64,6 +76,16 @@ def test_listings_are_estimated_by_the_size_of_open_directories(tmp_path: Path) 
         listing_bytes(0)
 
 
+def test_names_count_also_if_the_directory_says_that_it_is_small(tmp_path: Path) -> None:
+    """As that of an overlay does, of names that are in lower layers."""
+    for name in range(100):
+        (tmp_path / f"{name:0200}").touch()
+    small = tmp_path / "small"
+    small.mkdir()
+    paths = [str(tmp_path)] * 30 + [str(small)] * 30
+    assert listed_bytes(paths, {path: os.stat(path) for path in paths}) == 30 * (100 * (200 + 72) + 72 + len("small"))
+
+
 def test_of_very_many_open_files_some_are_looked_at(tmp_path: Path) -> None:
     """And count for the others."""
     files = tmp_path / "7" / "fd"
@@ -88,10 +110,12 @@ def test_the_sandbox_with_the_most_of_the_tenant_with_the_most_is_killed() -> No
 
 def test_the_machine_is_searched_when_its_count_has_grown() -> None:
     growth = Growth(10)
-    assert [growth.reached(now) for now in (100, 110, 90, 100, 101)] == [False, False, False, False, True]
+    assert [growth.reached(now, 0) for now in (100, 110, 90, 100, 101)] == [False, False, False, False, True]
     growth.searched(101)
-    assert not growth.reached(111)
-    assert growth.reached(112)
+    assert not growth.reached(111, 0)
+    assert growth.reached(112, 0)
+    assert not growth.reached(101 + GROWTH_EACH, 1)
+    assert growth.reached(112 + GROWTH_EACH, 1)
 
 
 def test_the_count_is_one_line_of_the_kernels() -> None:
@@ -114,7 +138,7 @@ async def test_whoever_holds_too_much_is_killed(tmp_path: Path) -> None:
         (tmp_path / f"{name:0200}").touch()
     idle = Sandbox(SandboxPlan("idle", "idle", tmp_path, tenant="a"), (1 << 30,))
     holder = Sandbox(SandboxPlan("holder", "holder", tmp_path, tenant="b"), (os.getpid(),))
-    guard = UnchargedMemoryGuard(lambda: [idle, holder], most=4 * MIB, growth=Growth(-1))
+    guard = UnchargedMemoryGuard(lambda: [idle, holder], most=4 * MIB, growth=Growth(-MIB))
     kept = [os.open(tmp_path, os.O_RDONLY) for _ in range(10)]
     try:
         guard.wake()

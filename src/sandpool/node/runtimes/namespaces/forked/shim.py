@@ -63,7 +63,7 @@ class Shim:
         while self._node is not None or self._listener is not None:
             asked = [sock for sock in (self._node, self._listener) if sock is not None]
             poll = select.poll()
-            for file in (woken, *asked):
+            for file in (woken, *(sock.fileno() for sock in asked)):
                 poll.register(file, select.POLLIN)
             ready = {file for file, _ in poll.poll()}
             if woken in ready:
