@@ -37,6 +37,7 @@ from sandpool.node.runtimes.fake import FakeBackend
 from sandpool.node.runtimes.gvisor.runtime import GvisorRuntime
 from sandpool.node.runtimes.namespaces.fork_server import isolated_python
 from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
+from sandpool.node.runtimes.namespaces.runtime_host import shims_of
 from sandpool.node.runtimes.process.runtime import ProcessRuntime
 from sandpool.node.volumes.spec import VolumeOptions
 from sandpool.node.volumes.store import VolumeStore
@@ -94,6 +95,11 @@ async def machine(
     options: MachineOptions, api: Api, clock: Clock, metrics: Metrics, guard: DiskGuard | None = None
 ) -> AsyncIterator[Machine]:
     """Opens the node. `guard` watches the disk; it gets the list of pods to measure."""
+    if "namespaces" not in (
+        options.backend,
+        *options.runtimes,
+    ):  # sandboxes that an earlier process left, and that nobody takes over
+        await asyncio.to_thread(shims_of(options.folder / "runtime" / "namespaces").end_all)
     if options.backend in ("fake", "hollow"):
         yield Machine(FakeBackend(clock), KubeletServices(disk=guard), real=False)
         return

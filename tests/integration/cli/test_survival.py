@@ -139,3 +139,14 @@ def test_a_pod_that_ended_or_was_lost_meanwhile(tmp_path: Path) -> None:
         sandpool("wait", "pod/lost", "--for", "condition=Ready", *cluster.flag)
         (again_started,) = status(cluster, "lost")["containerStatuses"]
         assert again_started["restartCount"] == 1
+
+
+def test_a_cluster_that_cannot_take_them_over_ends_them(tmp_path: Path) -> None:
+    with running_cluster(tmp_path / "data", *REAL, "--no-pool") as cluster:
+        cluster.request("POST", PODS, pod("stays", "exec sleep 1000"))
+        sandpool("wait", "pod/stays", "--for", "condition=Ready", *cluster.flag)
+        cluster.kill()
+        (shim,) = leftovers.shim_pids(DataDir(cluster.data_dir).node).values()
+        sandpool("up", *cluster.flag, "--detach", "--backend", "hollow", "--no-pool", "--port", "0")
+        assert not Path(f"/proc/{shim}/exe").exists()
+        assert not leftovers.shim_pids(DataDir(cluster.data_dir).node)

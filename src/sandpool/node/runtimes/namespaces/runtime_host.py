@@ -25,7 +25,7 @@ from sandpool.node.runtimes.namespaces.forked.cgroups import read
 from sandpool.node.runtimes.namespaces.forked.frames import Refused
 from sandpool.node.runtimes.namespaces.forked.owners import EACH, FIRST
 from sandpool.node.runtimes.namespaces.host_skeleton import make_skeleton
-from sandpool.node.runtimes.namespaces.shim import RunDirectory, Shim
+from sandpool.node.runtimes.namespaces.shim import RunDirectory, Shim, handle_of, kill_and_wait
 from sandpool.node.runtimes.namespaces.tenant_groups import TenantGroups
 from sandpool.telemetry.log import logger
 
@@ -240,15 +240,16 @@ class RuntimeHost(Generic[S]):
     async def _find_one(
         self, name: str, connection: socket.socket, take_over: Callable[[Shim], Awaitable[FoundSandbox[S]]]
     ) -> FoundSandbox[S] | None:
-        shim: Shim | None = None
+        handle = handle_of(connection)
         try:
-            shim = await Shim.attach(connection)
-            found = await take_over(shim)
+            found = await take_over(await Shim.attach(connection))
         except NodeError as error:
             log.warning("a running sandbox cannot be taken over, and is ended", sandbox=name, error=error.message)
-            if shim is not None:
-                await shim.end()
+            if handle is not None:  # also of one that does not answer: its pod must not run twice
+                await asyncio.to_thread(kill_and_wait, handle)
             return None
+        finally:
+            close_files([] if handle is None else [handle])
         self._sandboxes.add(found.sandbox)
         if self._ranged:
             self._slots.take_over(found.sandbox.base, found.plan.tenant)

@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import socket
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +21,11 @@ from typing import Any
 from sandpool.base.errors import NodeError
 from sandpool.node.runtimes.namespaces.channel import Channel, ProcessHandle, pid_of
 from sandpool.node.runtimes.namespaces.fork_server import Forker, ForkServer, as_error, close_files
-from sandpool.node.runtimes.namespaces.forked import frames
+from sandpool.node.runtimes.namespaces.forked.cgroups import read
 from sandpool.node.runtimes.namespaces.forked.frames import Message
-from sandpool.node.runtimes.namespaces.forked.shim import PROTOCOL
+from sandpool.node.runtimes.namespaces.forked.shim import PROTOCOL, TITLE
 
 PATIENCE = 30.0
-ANSWER = 5.0  # seconds for a shim to say who it is, when nothing else is done meanwhile
 SHIM_GONE = "the sandbox was ended from outside"
 
 
@@ -88,13 +88,13 @@ class RunDirectory:
             (self.path / sandbox).unlink()
 
     def living(self) -> dict[str, int]:
-        """The living shims that no node process is connected to, as pidfds, which the caller closes. Blocks for a moment."""
+        """The living shims, as pidfds, which the caller closes. Blocks for a moment."""
         found = {}
         for sandbox in self.sandboxes():
             if (connection := self.connect(sandbox)) is None:
                 continue
             with connection:
-                if (handle := _introduced(connection)) is not None:
+                if (handle := handle_of(connection)) is not None:
                     found[sandbox] = handle
         return found
 
@@ -106,7 +106,7 @@ class RunDirectory:
         return found
 
     def end_all(self) -> None:
-        """Ends all sandboxes that no node process is connected to. Blocks until they have ended."""
+        """Ends all sandboxes. Only while no node process has them; blocks until they have ended."""
         for sandbox, handle in self.living().items():
             kill_and_wait(handle)
             os.close(handle)
@@ -129,18 +129,17 @@ def kill_and_wait(handle: int) -> None:
     select.select([handle], [], [], PATIENCE)
 
 
-def _introduced(connection: socket.socket) -> int | None:
-    """The pidfd of the shim that answers; None if nobody does."""
-    connection.settimeout(ANSWER)
+def handle_of(connection: socket.socket) -> int | None:
+    """The pidfd of the shim that listens, whether it answers or not: the kernel knows who has called `listen`. None if it has just ended."""
+    pid, _, _ = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     try:
-        frames.send(connection, {"who": True})
-        received = frames.receive(connection)
-    except (OSError, frames.Malformed):
+        handle = os.pidfd_open(pid)
+    except OSError:
         return None
-    if received is None or not received[1]:
-        return None
-    close_files(received[1][1:])
-    return received[1][0]
+    if read(f"/proc/{pid}/cmdline").startswith(TITLE.decode()):
+        return handle
+    os.close(handle)  # the pid belongs to another process now
+    return None
 
 
 class Shim(Forker):

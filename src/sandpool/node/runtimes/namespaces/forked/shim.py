@@ -20,6 +20,7 @@ from sandpool.node.runtimes.namespaces.forked import frames, kernel
 from sandpool.node.runtimes.namespaces.forked.forking import Work, fork_worker, own_pid_namespace
 from sandpool.node.runtimes.namespaces.forked.frames import Malformed, Message
 
+TITLE = b"sandpool shim"
 PROTOCOL = 1
 """Of the messages below. A node that does not know it ends the sandbox, and says so."""
 
@@ -54,7 +55,7 @@ class Shim:
 
     def run(self) -> None:
         """Serves until the sandbox is ended: by a signal or, without a listener, by the end of the node."""
-        kernel.show_as(b"sandpool shim")
+        kernel.show_as(TITLE)
         if self._listener is not None:
             self._listener.listen(1)  # not the node: the kernel says to those who connect which process has called this
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
