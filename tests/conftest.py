@@ -147,7 +147,6 @@ def pytest_collection() -> Iterator[None]:
         yield
     finally:
         gc.freeze()
-        gc.set_threshold(20_000, 20, 20)  # as rarely as the product's servers do: a tenth of what simulations take
         gc.enable()
 
 
