@@ -126,7 +126,8 @@ class PodStorage:
         return await self._pod.search_threads.run(partial(hidden, pids, self.uid, directory, claims=True)) or 0
 
     async def _written(self, sandbox: Sandbox) -> Mapping[int, int]:
-        return await self._pod.search_threads.run(partial(written, await sandbox.processes()))
+        """Not in the threads of searches: those of other pods of the namespace may take long, while this one writes on."""
+        return await self._pod.threads.run(partial(written, await sandbox.processes()))
 
     def _paths(self, kind: type[EmptyDir] | type[Claim]) -> Mapping[str, Path]:
         """The paths of its volumes of one kind on disk."""

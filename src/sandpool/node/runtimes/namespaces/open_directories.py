@@ -15,7 +15,6 @@ ORDINARY = 3  # open directories of a process that are not worth a look, if they
 SAMPLE, MOST_NAMES = 32, 100_000  # directories that are listed, and names of each
 NAME_BYTES, ENTRY_BYTES = 512, 72  # kernel memory of a long name, and of any without the name
 _BYTES_ON_DISK = 256  # of a long name. Short ones take less of both
-_BYTES_IN_TMPFS = 20  # what a directory of a tmpfs says of each name; it has no blocks
 
 
 def listing_bytes(pid: int, proc: str = "/proc") -> int:
@@ -31,16 +30,14 @@ def listing_bytes(pid: int, proc: str = "/proc") -> int:
             continue
         if stat.S_ISDIR(seen.st_mode):
             found[f"{directory}/{name}"] = seen
-    by_size = sum(estimate(each.st_size, each.st_blocks) for each in found.values())
+    by_size = sum(estimate(each.st_size) for each in found.values())
     by_names = listed_bytes(list(found), found) if len(found) > ORDINARY else 0
     return max(by_size, by_names) * step
 
 
-def estimate(size: int, blocks: int) -> int:
-    """Bytes for one open directory, by its size."""
-    if size <= 4096 and blocks:
-        return 0  # an ordinary one
-    return size // (_BYTES_ON_DISK if blocks else _BYTES_IN_TMPFS) * NAME_BYTES
+def estimate(size: int) -> int:
+    """Bytes for one open directory, by its size. A tmpfs and btrfs have other sizes; there, the names count."""
+    return 0 if size <= 4096 else size // _BYTES_ON_DISK * NAME_BYTES
 
 
 def listed_bytes(paths: Sequence[str], found: dict[str, os.stat_result]) -> int:
