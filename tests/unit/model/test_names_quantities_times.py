@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -224,3 +225,13 @@ def test_a_long_text_that_is_no_quantity_is_looked_at_once(text: str) -> None:
 def test_a_percentage_of_thousands_of_digits_is_none() -> None:
     with pytest.raises(PercentError):
         count_of("9" * 5000 + "%", 10, up=True)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [names.dns_subdomain, names.dns_label, names.dns_label_1035, names.qualified_name, names.label_value],
+)
+def test_a_name_that_is_much_too_long_is_not_compared_with_a_pattern(check: Callable[[str], list[str]]) -> None:
+    """Its form is told as wrong, too: matching a megabyte takes a tenth of a second, for each thing that is checked."""
+    assert len(check("a" * 300)) == 1
+    assert len(check("a" * 2000)) == 2
