@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -29,7 +29,7 @@ from sandpool.node.network.policy import Policies
 from support.api.local_objects import START
 
 Body = dict[str, Any]
-OBJECTS, PARTS = 40, 300
+OBJECTS, PARTS = 16, 200
 POD_SPEC: Body = {"containers": [{"name": "main", "image": "python"}]}
 
 
@@ -59,18 +59,24 @@ class Holders:
         self._graph.apply(Change(record, None))
 
 
-def held(resource: Resource[Any], records: Iterable[Record]) -> int:
+def allocated() -> int:
+    """Bytes that our own code has allocated; other threads of the test process do not count."""
+    ours = tracemalloc.Filter(True, "*/sandpool/*")
+    return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces([ours]).traces)
+
+
+def held(resource: Resource[Any], records: Sequence[Record]) -> int:
     """Bytes that the holders allocate for these objects."""
-    Holders()
+    Holders().take(resource, records[0])  # decoders and the like are made once
     gc.collect()
     tracemalloc.start()
     try:
         holders = Holders()
-        before = tracemalloc.get_traced_memory()[0]
+        before = allocated()
         for record in records:
             holders.take(resource, record)
         gc.collect()
-        return tracemalloc.get_traced_memory()[0] - before
+        return allocated() - before
     finally:
         tracemalloc.stop()
 
