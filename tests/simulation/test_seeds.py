@@ -7,13 +7,13 @@ import pytest
 from sandpool.simulation.faults import Fault
 from sandpool.simulation.run import ENOUGH, run_many, run_seed
 
-ALWAYS = range(0, 24)
-LONG = [*range(24, 200), *range(1_000, 3_000)]
+ALWAYS = range(0, 12)
+LONG = [*range(12, 200), *range(1_000, 3_000)]
 
 
-@pytest.mark.parametrize("chunk", range(0, len(ALWAYS), 12))
+@pytest.mark.parametrize("chunk", range(0, len(ALWAYS), 6))
 def test_no_invariant_is_violated(chunk: int) -> None:
-    summary = run_many(ALWAYS[chunk : chunk + 12])
+    summary = run_many(ALWAYS[chunk : chunk + 6])
     assert summary.passed, "\n".join(f"seed {seed}\n{story}" for seed, story in summary.reports.items())
 
 
@@ -25,6 +25,7 @@ def test_no_invariant_is_violated_in_many_more(chunk: int) -> None:
     assert summary.passed, "\n".join(f"seed {seed}\n{story}" for seed, story in summary.reports.items())
 
 
+@pytest.mark.long
 def test_every_kind_of_fault_strikes() -> None:
     """Small runs suffice to see that none is switched off."""
     struck: set[str] = set()
