@@ -109,7 +109,7 @@ TROUBLES = {
     "a paused process": Trouble(a_paused_process),
     "a noisy neighbour": Trouble(a_noisy_neighbour, tried=POOL, neighbour=2 * CLAIMED),
 }
-NEIGHBOUR = "a noisy neighbour"
+NOISY = "a noisy neighbour"
 PLACES = pytest.mark.parametrize("inline", [True, False], ids=["on one machine", "on Kubernetes"])
 
 
@@ -149,14 +149,14 @@ def most_within(seconds: float, moments: list[float]) -> int:
 
 
 @PLACES
-@pytest.mark.parametrize("trouble", [trouble for trouble in TROUBLES if trouble != NEIGHBOUR])
+@pytest.mark.parametrize("trouble", [trouble for trouble in TROUBLES if trouble != NOISY])
 def test_it_heals_after(trouble: str, inline: bool) -> None:
     healed(TROUBLES[trouble], 2, inline=inline)
 
 
 @PLACES
 def test_who_has_a_noisy_neighbour_does_not_wait_for_it(inline: bool) -> None:
-    found = healed(TROUBLES[NEIGHBOUR], 1, inline=inline)
+    found = healed(TROUBLES[NOISY], 1, inline=inline)
     last = max(found.order.index(key) for key in found.of(HOME))
     assert last <= 2 * (CLAIMED + POOL), "each has half of the starts as long as both want them"
 
