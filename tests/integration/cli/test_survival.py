@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,10 @@ def test_pods_are_as_they_were(tmp_path: Path) -> None:
         assert status(cluster, "stays") == before
         cluster.request("DELETE", f"{PODS}/leaves?gracePeriodSeconds=0")
         sandpool("wait", "pod/leaves", "--for", "delete", *cluster.flag)
+        deadline = time.monotonic() + 60
+        while len(shims(cluster)) > 2:  # its object is gone before its processes
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
         assert len(shims(cluster)) == 2
 
 

@@ -44,6 +44,10 @@ async def taken(bench: Bench) -> FoundSandbox[NamespaceSandbox]:
     return found
 
 
+def children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
 async def lines(reads: int, least: int) -> list[int]:
     os.set_blocking(reads, False)
     text = b""
@@ -64,6 +68,8 @@ async def test_a_sandbox_goes_on_without_the_process_that_made_it(tmp_path: Path
             assert (found.plan.id, found.plan.tenant, found.notes) == ("one", "team", {"pod": {"name": "last"}})
             assert found.sandbox.shim is not None
             assert found.sandbox.shim.pid == shim
+            assert set(found.containers) == {("counting", 0), ("short", 2)}
+            await until(lambda: len(children(shim)) == 2)  # the one that was being started is ended
             counting = found.containers["counting", 0]
             assert counting.container.pid == init  # type: ignore[attr-defined]
             counted = await lines(counting.files[0], 50)

@@ -26,6 +26,8 @@ async def main(folder: Path, installation: str) -> None:
         sandbox.keep("pod", {"name": "first"})
         sandbox.keep("pod", {"name": "last"})
         assert sandbox.shim is not None
+        half = sandbox.shim.worker(kept_as="half-0")  # a container whose start is not finished
+        assert half
         print(sandbox.shim.pid, counting.pid, flush=True)
         await asyncio.Event().wait()
 

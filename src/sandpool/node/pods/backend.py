@@ -36,7 +36,7 @@ from sandpool.node.pods.logs import files
 from sandpool.node.pods.logs.reading import Wanted, read_log
 from sandpool.node.pods.pod import Pod
 from sandpool.node.pods.security import check_pod
-from sandpool.node.pods.takeover import close_all, take_over
+from sandpool.node.pods.takeover import close_files, take_over
 from sandpool.node.pods.threads import Threads
 from sandpool.node.runtimes.contract import FoundSandbox, Runtime, Sandbox
 from sandpool.node.volumes.spec import Volumes, VolumeSpec
@@ -107,16 +107,26 @@ class PodsBackend:
         try:
             workload = notes.workload_of(found.notes.get(notes.POD, {}))
             known = notes.known_pod(found.notes.get(notes.STATE, {}))
-            context = self._context(workload.key.namespace)
-            pod = Pod(workload, context)
+        except notes.NotUnderstood:
+            close_files(found.containers)
+            await self._give_up(found, "its notes are missing, or of another version")
+            return
+        context = self._context(workload.key.namespace)
+        pod = Pod(workload, context)
+        try:
             await take_over(pod, found, known, context)
-        except (notes.NotUnderstood, NodeError) as error:
-            log.warning("a running pod cannot be taken over, and is ended", uid=found.plan.id, error=str(error))
-            close_all(found.containers)
-            await found.sandbox.destroy()
+        except NodeError as error:
+            await self._give_up(found, error.message)
             return
         self.pods[workload.uid] = pod
         self._tasks[workload.uid] = asyncio.create_task(self._run_pod(pod))
+
+    async def _give_up(self, found: FoundSandbox[Sandbox], why: str) -> None:
+        log.warning("a running pod cannot be taken over, and is ended", uid=found.plan.id, error=why)
+        try:
+            await found.sandbox.destroy()
+        except NodeError as error:
+            log.warning("a sandbox was not removed completely", uid=found.plan.id, error=error.message)
 
     async def close(self) -> None:
         self._changed = _nobody

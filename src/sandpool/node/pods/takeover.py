@@ -21,9 +21,25 @@ LOST = "the container was gone when a later process looked for it"
 
 
 async def take_over(pod: Pod, found: FoundSandbox[Sandbox], known: KnownPod, context: PodContext) -> None:
-    """Raises NodeError if it cannot be taken over. Runs that the pod does not know of were being started: they are ended, and their
-    containers are started again once the API has told what they need."""
+    """Raises NodeError if it cannot be taken over; then nothing of it is held here, and the sandbox can be destroyed. Runs that the pod does
+    not know of were being started: they are ended, and their containers are started again once the API has told what they need."""
     runs = dict(found.containers)
+    try:
+        await _take_over(pod, found, known, runs, context)
+    except BaseException:
+        close_files(runs)
+        for container in pod.containers.values():
+            if container.run is not None:
+                await container.run.abandon()
+        await pod.sandbox.detach()
+        raise
+    pod.taken_over(initialized=known.initialized, paused=known.paused, evicted=known.evicted)
+
+
+async def _take_over(
+    pod: Pod, found: FoundSandbox[Sandbox], known: KnownPod, runs: dict[tuple[str, int], FoundContainer], context: PodContext
+) -> None:  # fmt: skip
+    """Takes out of `runs` what is taken over or ended."""
     await pod.sandbox.take_over(found, known)
     if known.paused:
         await found.sandbox.pause()
@@ -34,9 +50,8 @@ async def take_over(pod: Pod, found: FoundSandbox[Sandbox], known: KnownPod, con
             await _restore(pod, container, before, run, context)
             if before.image_id:
                 await context.images.hold(before.image_id, pod.workload.holder)
-    for unknown in runs.values():
-        await _end(unknown)
-    pod.taken_over(initialized=known.initialized, paused=known.paused, evicted=known.evicted)
+    while runs:
+        await _end(runs.popitem()[1])
 
 
 async def _restore(
@@ -70,13 +85,11 @@ async def _resumed(pod: Pod, container: ContainerState, found: FoundContainer, c
 async def _end(found: FoundContainer) -> None:
     with contextlib.suppress(NodeError):
         await found.container.kill()
-    for file in (*found.files, *([] if found.container.terminal is None else [found.container.terminal])):
-        os.close(file)
+    close_files({("", 0): found})
 
 
-def close_all(runs: Mapping[tuple[str, int], FoundContainer]) -> None:
-    """Closes the files of a sandbox that nobody takes over."""
+def close_files(runs: Mapping[tuple[str, int], FoundContainer]) -> None:
+    """Closes the files of runs that nobody takes over."""
     for each in runs.values():
-        for file in each.files:
-            with contextlib.suppress(OSError):
-                os.close(file)
+        for file in (*each.files, *([] if each.container.terminal is None else [each.container.terminal])):
+            os.close(file)

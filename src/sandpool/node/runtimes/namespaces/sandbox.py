@@ -120,15 +120,11 @@ class NamespaceSandbox:
     def take_over_volumes(self, named: Mapping[str, str], files: Sequence[int]) -> None:
         self._volumes, self._held = dict(named), list(files)
 
-    def take_over_container(self, key: str, recalled: Recalled) -> NamespaceContainer | None:
-        """None if it had not been started yet; it is ended then."""
-        value, files = recalled.value, recalled.files
-        names = value.get("files", [])
-        if recalled.channel is None or len(files) < len(names):
-            recalled.close()
-            return None
-        container = self._container(key.rpartition("-")[0], recalled.channel, value["joined"])
-        container.take_over(value["ooms"], dict(zip(names, files, strict=False)), recalled.process, recalled.status)
+    def take_over_container(self, key: str, recalled: Recalled, channel: socket.socket) -> NamespaceContainer:
+        value = recalled.value
+        files = dict(zip(value["files"], recalled.files, strict=False))
+        container = self._container(key.rpartition("-")[0], channel, value["joined"])
+        container.take_over(value["ooms"], files, recalled.process, recalled.status)
         container.terminals = value["quota"]
         self._containers.append(container)
         self._follow(container)

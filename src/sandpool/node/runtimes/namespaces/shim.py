@@ -40,6 +40,11 @@ class Recalled:
     process: int | None = None
     status: int | None = None
 
+    def kill(self) -> None:
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.process, signal.SIGKILL)
+
     def close(self) -> None:
         close_files([*self.files, *([] if self.process is None else [self.process])])
         if self.channel is not None:
