@@ -131,7 +131,7 @@ async def gone(api: Api, resource: Any, name: str, ns: str) -> None:
     if not listed.items:
         return
     async with (
-        asyncio.timeout(PATIENCE * 2),
+        asyncio.timeout(PATIENCE * 5),
         api.watch(resource, ns, fields=f"metadata.name={name}", since=listed.revision) as events,
     ):
         async for event in events:
