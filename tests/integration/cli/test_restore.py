@@ -10,6 +10,7 @@ import yaml
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS, PODS, POOLS, SANDBOXES, TEMPLATES
+from sandpool.model.sandbox import Sandbox
 from support.api.manifests import POOL, TEMPLATE
 from support.product.cluster import claim, running_cluster, sandpool
 from support.product.cluster_watch import the_api, until
@@ -17,6 +18,10 @@ from support.product.cluster_watch import the_api, until
 
 def bound(claim: SandboxClaim) -> bool:
     return is_true(claim.status.conditions, "Ready")
+
+
+def ready(sandbox: Sandbox) -> bool:
+    return is_true(sandbox.status.conditions, "Ready")
 
 
 def test_a_restore_brings_pools_and_claims_back_to_life(tmp_path: Path) -> None:
@@ -27,6 +32,8 @@ def test_a_restore_brings_pools_and_claims_back_to_life(tmp_path: Path) -> None:
         async with the_api(data_dir) as api:
             await api.create(TEMPLATES, yaml.safe_load(TEMPLATE), "default")
             await api.create(POOLS, yaml.safe_load(POOL), "default")
+            # A claim that comes before the members are ready may start a sandbox of its own, which goes again later.
+            await until(api, SANDBOXES, lambda boxes: len(boxes) == 3 and all(map(ready, boxes.values())))
             await api.create(CLAIMS, claim("mine"), "default")
             claims = await until(api, CLAIMS, lambda claims: "mine" in claims and bound(claims["mine"]))
             pods = await until(api, PODS, lambda pods: len(pods) == 4 and all(pod.ready for pod in pods.values()))

@@ -151,6 +151,7 @@ async def test_a_container_that_ends_under_commands_is_told_and_counted(box: Any
     with pytest.raises(SandboxRestarted, match=r"container main (has )?ended with exit code 137") as caught:
         await running
     assert caught.value.reason == "Error"
+    await until(api, PODS, lambda found: _restarted(found[box.sandbox]))
     await until(api, SANDBOXES, lambda found: _ready(found[box.sandbox]))
     with pytest.raises(ProcessLost, match="what ran in it ended"):
         await process.wait()
