@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import sandpool as package
 from sandpool.controlplane.data_dir import DataDir
 from sandpool.node import leftovers
@@ -19,6 +21,7 @@ from support.product.cluster import Cluster, running_cluster, sandpool
 TESTS = str(Path(__file__).parents[2])
 SOURCE = str(Path(package.__file__).parents[1])
 PODS = "/api/v1/namespaces/default/pods"
+ENDS = "trap 'exit 7' TERM; while :; do sleep 0.1; done"
 REAL = ("--backend", "namespaces")
 
 
@@ -127,7 +130,7 @@ def test_pods_are_as_they_were(tmp_path: Path) -> None:
 def test_a_pod_that_ended_or_was_lost_meanwhile(tmp_path: Path) -> None:
     with running_cluster(tmp_path / "data", *REAL, "--no-pool") as cluster:
         always = {"restartPolicy": "Always"}
-        cluster.request("POST", PODS, pod("ends", "read x </proc/self/fd/0; sleep 3; exit 7"))
+        cluster.request("POST", PODS, pod("ends", ENDS))
         cluster.request("POST", PODS, pod("lost", 'echo "A is $A"; exec sleep 1000', **always))
         for name in ("ends", "lost"):
             sandpool("wait", f"pod/{name}", "--for", "condition=Ready", *cluster.flag)
@@ -136,7 +139,10 @@ def test_a_pod_that_ended_or_was_lost_meanwhile(tmp_path: Path) -> None:
         node = DataDir(cluster.data_dir).node
         found = leftovers.shim_pids(node)
         assert len(found) == 2
-        os.kill(found[uid], signal.SIGKILL)
+        os.kill(found.pop(uid), signal.SIGKILL)
+        (other,) = found.values()
+        (command,) = [each for each in psutil.Process(other).children(recursive=True) if ENDS in each.cmdline()]
+        command.terminate()
         sandpool("up", *cluster.flag, "--detach", *REAL, "--no-pool", "--port", "0")
         sandpool("wait", "pod/ends", "--for", "jsonpath={.status.phase}=Failed", *cluster.flag)
         (ended,) = status(cluster, "ends")["containerStatuses"]
